@@ -1,0 +1,98 @@
+"""thence: long-lived LLM-agent sessions in one SQLite file. Kill the process anywhere; any other goes on.
+
+>>> from thence import Agent
+>>> from thence.testing import ScriptedModel, reply
+>>> with Agent(None, model=ScriptedModel([reply("Hello.")])) as agent:
+...     agent.session(".").send("Hi").text
+'Hello.'
+"""
+
+from __future__ import annotations
+
+from .agent import Agent, AsyncAgent
+from .chat import Model, Reply, Request, ToolSpec, Usage
+from .errors import (
+    BudgetExhausted,
+    ContextOverflow,
+    DiskFull,
+    FileRefused,
+    FileReplaced,
+    ModelError,
+    OwnershipLost,
+    RunFailed,
+    RunIdentityConflict,
+    RunInterrupted,
+    SchemaChanged,
+    SessionBusy,
+    SessionClosed,
+    SessionConfiguration,
+    SessionError,
+    SessionNotFound,
+    StoreError,
+    ThenceError,
+    ToolError,
+)
+from .events import Event, EventPage
+from .facts import Fact
+from .host.context import ToolContext
+from .host.env import FixedClock, HostEnv, HostEnvConfig, SequentialIdGenerator
+from .host.toolkit import Tool, ToolOutput, tool
+from .host.workspace import workspace_tools
+from .identity import DurableMemoryBinding
+from .models.scripted import ScriptedModel
+from .options import SessionOptions
+from .results import SendResult
+from .runs import Run, SessionInfo, TraceEvent
+from .session import AsyncSession, Session
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "AsyncAgent",
+    "AsyncSession",
+    "BudgetExhausted",
+    "ContextOverflow",
+    "DiskFull",
+    "DurableMemoryBinding",
+    "Event",
+    "EventPage",
+    "Fact",
+    "FileRefused",
+    "FileReplaced",
+    "FixedClock",
+    "HostEnv",
+    "HostEnvConfig",
+    "Model",
+    "ModelError",
+    "OwnershipLost",
+    "Reply",
+    "Request",
+    "Run",
+    "RunFailed",
+    "RunIdentityConflict",
+    "RunInterrupted",
+    "SchemaChanged",
+    "ScriptedModel",
+    "SendResult",
+    "SequentialIdGenerator",
+    "Session",
+    "SessionBusy",
+    "SessionClosed",
+    "SessionConfiguration",
+    "SessionError",
+    "SessionInfo",
+    "SessionNotFound",
+    "SessionOptions",
+    "StoreError",
+    "ThenceError",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolOutput",
+    "ToolSpec",
+    "TraceEvent",
+    "Usage",
+    "tool",
+    "workspace_tools",
+]

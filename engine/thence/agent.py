@@ -1,0 +1,174 @@
+"""An agent: one file, a model, some tools, and the sessions that run on them. In two faces (§1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from typing import Any, TypeVar
+
+from .canonical import Json, check_text
+from .chat import Model
+from .effects import Flow
+from .errors import SessionClosed, SessionConfiguration
+from .host import operations as ops
+from .host.core import AgentCore, PlainWorld, new_owner
+from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
+from .host.env import HostEnv, HostEnvConfig, build_env
+from .host.leaving import close_now, close_soon, watch_exit
+from .host.opening import open_session
+from .host.toolkit import Tool, collect
+from .models.resolve import resolve_model
+from .options import SessionOptions, check_settings, choose
+from .runs import SessionInfo
+from .session import AsyncSession, Session
+from .store.sqlite import Durability, SqliteStore
+
+R = TypeVar("R")
+Workspace = str | PathLike[str]
+
+
+class _AgentBase:
+    """Opens the file and checks the agent's own settings; nothing is written when one is refused.
+
+    Args:
+        db: path of the database file, made with mode 0600 when it is not there; None keeps all in memory (one process,
+            nothing survives it).
+        model: a model object, or ``"openai:NAME"`` or ``"local"``; without one, sessions can be read but not run.
+        tools: exactly these callables; ``workspace_tools()`` gives the built-in ones.
+        instructions: the system message.
+        model_settings: passed to the provider as they are (temperature, ...).
+        host_env: where ids and times come from (§11). Default: random ids and the machine's clock.
+        durability: ``power`` (default): what is acknowledged survives a power cut; ``process``: only the death of the
+            process.
+        allow_network_fs: accept a file system whose locks cannot be relied on; recorded in a new file.
+
+    Raises:
+        ToolError: a tool that cannot be described, or two of one name.
+        FileRefused: the path is not a database of ours, or cannot be one.
+        StoreError: the file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        db: str | PathLike[str] | None,
+        *,
+        model: Model | str | None = None,
+        tools: Iterable[Callable[..., object] | Tool] = (),
+        instructions: str = "",
+        model_settings: Mapping[str, Json] | None = None,
+        host_env: HostEnv | HostEnvConfig | None = None,
+        durability: Durability = "power",
+        allow_network_fs: bool = False,
+    ) -> None:
+        if db is not None and not isinstance(db, str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"'db' must be a path or None, not {type(db).__name__}")
+        if not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"'instructions' must be a string, not {type(instructions).__name__}")
+        if db is not None and (not str(db).strip() or "\0" in str(db)):
+            raise SessionConfiguration("db", "must be a path; None keeps all in memory")
+        chosen = None if model is None else resolve_model(model)
+        described = collect(tools)
+        env = build_env(host_env)
+        settings = check_settings(model_settings or {})
+        check_text(instructions, "instructions")
+        store = SqliteStore(db, new_owner(), durability=durability, allow_network_fs=allow_network_fs)
+        self._core = AgentCore(store, env, chosen, described, instructions, settings)
+        watch_exit(self._core)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._core.closed
+
+    def _check_open(self) -> None:
+        if self._core.closed:
+            raise SessionClosed("<agent>")
+
+
+class Agent(_AgentBase):
+    """An agent on one file, blocking face. A context manager."""
+
+    def _do(self, flow: Flow[R]) -> R:
+        self._check_open()
+        core = self._core
+        return drive(flow, core.store, PlainWorld(core.env), SyncMailbox(), core.workers)
+
+    def session(self, workspace: Workspace = ".", options: SessionOptions | None = None) -> Session:
+        """A new session, or the one that the file holds under ``options.session_id`` (§1).
+
+        Args:
+            workspace: the folder that tools work in; stored absolute, need not exist.
+            options: what to set; see :class:`~thence.SessionOptions`.
+
+        Raises:
+            SessionConfiguration, TypeError: a refused option, before anything is written.
+            SessionClosed: the agent was closed.
+        """
+        chosen = choose(options)
+        return Session(self._do(open_session(self._core, chosen, workspace, must_exist=False)))
+
+    def resume_session(
+        self, session_id: str, options: SessionOptions | None = None, *, workspace: Workspace | None = None
+    ) -> Session:
+        """The session that the file holds under this id.
+
+        Raises:
+            SessionNotFound: ``Session not found: <id>``.
+            SessionConfiguration, TypeError: as :meth:`session`.
+        """
+        chosen = choose(_named(options, session_id))
+        return Session(self._do(open_session(self._core, chosen, workspace, must_exist=True)))
+
+    def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
+        """Sessions of the file, oldest first. Tags by name filter by equality; None means untagged only."""
+        return self._do(ops.list_sessions(self._core, tags))
+
+    def close(self) -> None:
+        """Interrupt what is live, wait until it has let go, fold the WAL in and close the file. Idempotent."""
+        close_now(self._core)
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class AsyncAgent(_AgentBase):
+    """An agent on one file, async face: the same methods, awaited where they touch the file."""
+
+    async def _do(self, flow: Flow[R]) -> R:
+        self._check_open()
+        core = self._core
+        return await adrive(flow, core.store, PlainWorld(core.env), AsyncMailbox.here(), core.workers)
+
+    async def session(self, workspace: Workspace = ".", options: SessionOptions | None = None) -> AsyncSession:
+        """See :meth:`Agent.session`."""
+        chosen = choose(options)
+        return AsyncSession(await self._do(open_session(self._core, chosen, workspace, must_exist=False)))
+
+    async def resume_session(
+        self, session_id: str, options: SessionOptions | None = None, *, workspace: Workspace | None = None
+    ) -> AsyncSession:
+        """See :meth:`Agent.resume_session`."""
+        chosen = choose(_named(options, session_id))
+        return AsyncSession(await self._do(open_session(self._core, chosen, workspace, must_exist=True)))
+
+    async def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
+        """See :meth:`Agent.list_sessions`."""
+        return await self._do(ops.list_sessions(self._core, tags))
+
+    async def close(self) -> None:
+        """See :meth:`Agent.close`."""
+        await close_soon(self._core)
+
+    async def __aenter__(self) -> AsyncAgent:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+def _named(options: SessionOptions | None, session_id: str) -> SessionOptions:
+    given: dict[str, Any] = options.given() if options else {}
+    return SessionOptions(**{**given, "session_id": session_id})

@@ -1,0 +1,89 @@
+"""What a budget guard's answer means (§6). Pure; everything that is not clearly an allow is a deny."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .effects import GuardDecision
+
+ALLOW = GuardDecision()
+
+
+def read_decision(method: str, value: object) -> GuardDecision:
+    """The decision in what a guard's ``check_*`` method returned. Only None and a real dict are understood."""
+    if value is None:
+        return ALLOW
+    if type(value) is not dict:
+        return malformed(method, "expected None or a decision dict")
+    given: dict[Any, Any] = value
+    decision = given.get("decision")
+    if type(decision) is not str:
+        return malformed(method, "missing required string 'decision'")
+    if decision == "allow":
+        return ALLOW
+    if decision == "deny":
+        return _deny(method, given)
+    if decision == "soft":
+        return _soft(method, given)
+    return malformed(method, f"unknown budget decision '{decision[:100]}'")
+
+
+def malformed(method: str, why: str) -> GuardDecision:
+    """A deny for an answer that cannot be read."""
+    return GuardDecision("deny", "budget_guard_error", f"invalid BudgetGuard.{method} return: {why}")
+
+
+def raised(method: str, error: BaseException) -> GuardDecision:
+    """A deny for a guard that raised."""
+    return GuardDecision("deny", "budget_guard_callback", f"BudgetGuard.{method} failed: {_describe(error)}")
+
+
+def late(method: str, timeout_ms: int) -> GuardDecision:
+    """A deny for a guard that did not answer in time, whatever it says afterwards."""
+    return GuardDecision("deny", "budget_guard_timeout", f"BudgetGuard.{method} did not respond within {timeout_ms}ms")
+
+
+def unavailable(method: str, why: str) -> GuardDecision:
+    """A deny because no thread was to be had for the guard."""
+    return GuardDecision("deny", "budget_guard_unavailable", f"BudgetGuard.{method} could not be asked: {why}")
+
+
+def _deny(method: str, given: dict[Any, Any]) -> GuardDecision:
+    resource, reason = given.get("resource"), given.get("reason")
+    for name, text in (("resource", resource), ("reason", reason)):
+        if type(text) is not str:
+            return malformed(method, f"missing required string '{name}'")
+    return GuardDecision("deny", _clean(str(resource)), _clean(str(reason)))
+
+
+def _soft(method: str, given: dict[Any, Any]) -> GuardDecision:
+    resource, message = given.get("resource"), given.get("message")
+    if type(resource) is not str:
+        return malformed(method, "missing required string 'resource'")
+    if message is not None and type(message) is not str:
+        return malformed(method, "'message' must be a string")
+    numbers: list[float] = []
+    for name in ("consumed", "limit"):
+        number = given.get(name)
+        if type(number) not in (int, float):
+            return malformed(method, f"missing required number '{name}'")
+        try:
+            numbers.append(float(number))  # type: ignore[arg-type]
+        except OverflowError:
+            return malformed(method, f"'{name}' must be finite")
+        if not math.isfinite(numbers[-1]):
+            return malformed(method, f"'{name}' must be finite")
+    text = None if message is None else _clean(str(message))
+    return GuardDecision("soft", _clean(resource), "", numbers[0], numbers[1], text)
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return _clean(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001  a guard's exception may fail to say what it is
+        return type(error).__name__
+
+
+def _clean(text: str) -> str:
+    return text[:10_000].encode("utf-8", "replace").decode()

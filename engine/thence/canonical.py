@@ -1,0 +1,119 @@
+"""Canonical JSON: the one encoding of everything that is hashed, signed or compared (§4, §11).
+
+Sorted keys, no spaces, exact integers of any size, no NaN or infinity, depth at most :data:`MAX_DEPTH`, no lone
+surrogates, UTF-8 unescaped. Only the standard library encodes it: a faster encoder turns 2**70 into a float and
+NaN into null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+"""A JSON value. Integers are exact; mappings have string keys."""
+
+MAX_DEPTH = 200
+"""Deepest nesting of lists and objects that is accepted, on the way in and on the way out."""
+
+MAX_DIGITS = 4000
+"""Longest integer, in decimal digits: Python itself refuses to print more than 4,300."""
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+class NotJson(ValueError):
+    """The value has no canonical JSON form; the message says where and why."""
+
+
+def dumps(value: Json) -> str:
+    """Return the canonical text of ``value``.
+
+    Raises:
+        NotJson: NaN, infinity, a lone surrogate, a depth over 200, a cycle, a key that is not a string, an integer
+            of more than 4,000 digits, or a type that JSON does not have (named in the message).
+    """
+    _check(value, 1, "$")
+    return _encoder.encode(value)
+
+
+def loads(text: str) -> Any:
+    """Parse JSON strictly: no NaN, no depth over 200, no lone surrogate, integers exact.
+
+    Raises:
+        NotJson: with the parser's position.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error) or "too deep") from None
+    _check(value, 1, "$")
+    return value
+
+
+def sha256_hex(text: str) -> str:
+    """SHA-256 of the UTF-8 bytes of ``text``, in lower-case hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_text(value: str, field: str) -> str:
+    """Return ``value`` if it can be stored as text.
+
+    Raises:
+        ValueError: naming ``field``, for a lone surrogate.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"'{field}' holds a lone surrogate: it cannot be stored as UTF-8") from None
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise NotJson(f"{name} is not JSON")
+
+
+def _check(value: object, depth: int, path: str) -> None:
+    if value is None or value is True or value is False:
+        return
+    kind = type(value)
+    if kind is str:
+        _check_string(value, path)  # type: ignore[arg-type]
+    elif kind is int:
+        _check_integer(value, path)  # type: ignore[arg-type]
+    elif kind is float:
+        if value != value or value in (float("inf"), float("-inf")):
+            raise NotJson(f"{path}: {value} is not JSON")
+    elif isinstance(value, Mapping):
+        _enter(depth, path)
+        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+            if type(key) is not str:  # pyright: ignore[reportUnknownArgumentType]
+                raise NotJson(f"{path}: key {key!r} is not a string")
+            _check_string(key, path)
+            _check(item, depth + 1, path)  # pyright: ignore[reportUnknownArgumentType]
+    elif isinstance(value, list | tuple):
+        _enter(depth, path)
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            _check(item, depth + 1, path)  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        raise NotJson(f"{path}: a {kind.__name__} has no JSON form")
+
+
+def _enter(depth: int, path: str) -> None:
+    if depth > MAX_DEPTH:
+        raise NotJson(f"{path}: nested deeper than {MAX_DEPTH}")
+
+
+def _check_string(value: str, path: str) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise NotJson(f"{path}: holds a lone surrogate") from None
+
+
+def _check_integer(value: int, path: str) -> None:
+    if value.bit_length() > MAX_DIGITS * 3.32:
+        raise NotJson(f"{path}: an integer of more than {MAX_DIGITS} digits")

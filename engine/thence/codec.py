@@ -1,0 +1,279 @@
+"""Values to stored text and back (§4). The only place that knows how a fact looks in the file.
+
+Facts, arguments and results are canonical JSON by the standard library; events and other rows that our own code built
+are encoded by orjson. Texts over 64 KiB leave the payload: ``"text"`` becomes ``"text_sha256"`` and the bytes go to the
+blob table, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import orjson
+
+from .canonical import Json, dumps, loads
+from .chat import Usage
+from .errors import UnknownCriticalFact
+from .facts import (
+    KINDS,
+    MAX_INLINE_BYTES,
+    MAX_TEXT_BYTES,
+    Answered,
+    Asked,
+    Call,
+    Configured,
+    Data,
+    Denied,
+    Ended,
+    File,
+    Note,
+    Part,
+    Payload,
+    Returned,
+    Text,
+)
+
+Blobs: TypeAlias = dict[str, bytes]
+"""Bytes by their SHA-256 (lower-case hex)."""
+
+Lookup: TypeAlias = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A payload as it is stored: its kind, its text, and the blobs that the text names."""
+
+    kind: str
+    text: str
+    blobs: Mapping[str, bytes]
+
+
+def encode(payload: Payload) -> Encoded:
+    """Stored form of a fact's payload.
+
+    Raises:
+        NotJson: a value has no canonical JSON form.
+        ValueError: a text over 16 MiB.
+    """
+    blobs: Blobs = {}
+    if isinstance(payload, Note):
+        return Encoded(payload.kind, dumps(payload.payload), blobs)
+    return Encoded(KINDS[type(payload)], dumps(_ENCODERS[type(payload)](payload, blobs)), blobs)
+
+
+def decode(kind: str, text: str, lookup: Lookup) -> Payload:
+    """The payload of a stored fact. ``lookup`` gives the bytes of a blob by its SHA-256.
+
+    Raises:
+        UnknownCriticalFact: a kind of a later version that may not be ignored.
+    """
+    value = loads(text)
+    decoder = _DECODERS.get(kind)
+    if decoder is not None:
+        return decoder(value, lookup)
+    if kind.startswith("note."):
+        return Note(kind, value)
+    raise UnknownCriticalFact(f"the log holds a '{kind}' fact, which this version of thence does not know")
+
+
+def chain(prev_hash: bytes, seq: int, kind: str, key: str, cause: str | None, text: str) -> bytes:
+    """Hash of a fact: SHA-256 of the previous hash and the canonical JSON of [seq, kind, key, cause, text]."""
+    return hashlib.sha256(prev_hash + dumps([seq, kind, key, cause, text]).encode()).digest()
+
+
+def blob_sha(data: bytes) -> str:
+    """Name of a blob."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_row(value: object) -> str:
+    """JSON of something that our own code built (event payloads, checkpoints): faster, not canonical.
+
+    Integers that do not fit 64 bits, which a model's arguments may hold, are left to the standard library.
+    """
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def encode_result(payload: Returned) -> tuple[str, Blobs]:
+    """An in-flight call's result as its row keeps it; the same text that its fact will have."""
+    encoded = encode(payload)
+    return encoded.text, dict(encoded.blobs)
+
+
+def _put(into: dict[str, Json], name: str, text: str, blobs: Blobs) -> None:
+    # Most texts are short: a length in characters decides nearly always, without encoding them.
+    data = text.encode() if len(text) * 4 > MAX_INLINE_BYTES else b""
+    if len(data) <= MAX_INLINE_BYTES:
+        into[name] = text
+        return
+    if len(data) > MAX_TEXT_BYTES:
+        raise ValueError(f"'{name}' has {len(data)} bytes; the limit is {MAX_TEXT_BYTES}")
+    sha = blob_sha(data)
+    blobs[sha] = data
+    into[f"{name}_sha256"] = sha
+
+
+def _get(value: Mapping[str, Any], name: str, lookup: Lookup, default: str = "") -> str:
+    sha = value.get(f"{name}_sha256")
+    return lookup(sha).decode() if sha is not None else value.get(name, default)
+
+
+def _encode_part(part: Part, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {}
+    if isinstance(part, Text):
+        out["type"] = "text"
+        _put(out, "text", part.text, blobs)
+    elif isinstance(part, Data):
+        text = dumps(part.value)
+        if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
+            return {"type": "json", "value": part.value}
+        out["type"] = "json"
+        _put(out, "value", text, blobs)
+    else:
+        out.update(type="file", sha256=part.sha256, size=part.size, media_type=part.media_type)
+        if part.name is not None:
+            out["name"] = part.name
+    return out
+
+
+def _decode_part(value: Mapping[str, Any], lookup: Lookup) -> Part:
+    if value["type"] == "text":
+        return Text(_get(value, "text", lookup))
+    if value["type"] == "json":
+        return Data(loads(_get(value, "value", lookup)) if "value_sha256" in value else value["value"])
+    return File(value["sha256"], value["size"], value["media_type"], value.get("name"))
+
+
+def _parts(parts: tuple[Part, ...], blobs: Blobs) -> list[Json]:
+    return [_encode_part(part, blobs) for part in parts]
+
+
+def _encode_configured(p: Configured, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {
+        "model": p.model,
+        "settings": p.settings,
+        "limits": p.limits,
+        "tools_sha256": p.tools_sha256,
+    }
+    if p.output_sha256 is not None:
+        out["output_sha256"] = p.output_sha256
+    _put(out, "instructions", p.instructions, blobs)
+    return out
+
+
+def _decode_configured(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Configured(
+        v["model"],
+        _get(v, "instructions", lookup),
+        v["settings"],
+        v["limits"],
+        v["tools_sha256"],
+        v.get("output_sha256"),
+    )
+
+
+def _encode_asked(p: Asked, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"origin": p.origin, "parts": _parts(p.parts, blobs)}
+    if p.request_id is not None:
+        out["request_id"] = p.request_id
+    return out
+
+
+def _decode_asked(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Asked(tuple(_decode_part(part, lookup) for part in v["parts"]), v["origin"], v.get("request_id"))
+
+
+def _encode_call(call: Call, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"id": call.id, "name": call.name}
+    if call.arguments is None:
+        out["problem"] = call.problem
+        _put(out, "raw", call.raw, blobs)
+        return out
+    text = dumps(call.arguments)
+    if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
+        out["arguments"] = call.arguments
+    else:
+        _put(out, "arguments", text, blobs)
+    return out
+
+
+def _decode_call(v: Mapping[str, Any], lookup: Lookup) -> Call:
+    if "problem" in v:
+        return Call(v["id"], v["name"], None, _get(v, "raw", lookup), v["problem"])
+    if "arguments_sha256" in v:
+        return Call(v["id"], v["name"], loads(_get(v, "arguments", lookup)))
+    return Call(v["id"], v["name"], v["arguments"])
+
+
+def _encode_answered(p: Answered, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {
+        "calls": [_encode_call(call, blobs) for call in p.calls],
+        "usage": None if p.usage is None else dict[str, Json](p.usage.to_dict()),
+        "stop_reason": p.stop_reason,
+        "model": p.model,
+    }
+    if p.opaque is not None:
+        out["opaque"] = p.opaque
+    _put(out, "text", p.text, blobs)
+    return out
+
+
+def _decode_answered(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    usage = None if v["usage"] is None else Usage(**v["usage"])
+    calls = tuple(_decode_call(call, lookup) for call in v["calls"])
+    return Answered(_get(v, "text", lookup), calls, usage, v["stop_reason"], v["model"], v.get("opaque"))
+
+
+def _encode_returned(p: Returned, blobs: Blobs) -> Json:
+    return {"call_key": p.call_key, "ok": p.ok, "parts": _parts(p.parts, blobs), "metadata": p.metadata}
+
+
+def _decode_returned(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    parts = tuple(_decode_part(part, lookup) for part in v["parts"])
+    return Returned(v["call_key"], v["ok"], parts, v["metadata"])
+
+
+def _encode_denied(p: Denied, blobs: Blobs) -> Json:
+    return {"call_key": p.call_key, "scope": p.scope, "resource": p.resource, "reason": p.reason}
+
+
+def _decode_denied(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Denied(v["call_key"], v["scope"], v["resource"], v["reason"])
+
+
+def _encode_ended(p: Ended, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"status": p.status}
+    if p.code is not None:
+        out["code"] = p.code
+    if p.message is not None:
+        out["message"] = p.message
+    return out
+
+
+def _decode_ended(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Ended(v["status"], v.get("code"), v.get("message"))
+
+
+_ENCODERS: dict[type[Any], Callable[[Any, Blobs], Json]] = {
+    Configured: _encode_configured,
+    Asked: _encode_asked,
+    Answered: _encode_answered,
+    Returned: _encode_returned,
+    Denied: _encode_denied,
+    Ended: _encode_ended,
+}
+_DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
+    "run.configured": _decode_configured,
+    "user.message": _decode_asked,
+    "model.turn": _decode_answered,
+    "tool.result": _decode_returned,
+    "budget.denied": _decode_denied,
+    "turn.ended": _decode_ended,
+}

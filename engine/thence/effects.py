@@ -1,0 +1,142 @@
+"""What a turn may ask of the world. ``answer = yield from Effect(...)`` is typed by the effect.
+
+Stopping comes in as an ANSWER (:class:`Stopped`), never as an exception thrown into a flow: a turn that is cancelled
+still gets to write what keeps its history valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from .chat import Reply, Request, Usage
+from .errors import ThenceError
+from .events import NewEvent
+from .facts import Returned
+from .plan import Plan, Query, Rows
+from .steps import OpenCall
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Flow: TypeAlias = Generator["Effect[Any]", Any, R]
+"""A computation that yields effects, is sent their answers, and returns an R."""
+
+
+class Effect(Generic[T]):
+    """Something only the world can do; ``yield from`` it to get its answer."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Generator[Effect[Any], Any, T]:
+        answer: T = yield self
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Somebody wants this run to stop. ``cancel`` is final; after ``interrupt`` it can be resumed.
+
+    ``grace_ms`` is how long in-flight results may still land.
+    """
+
+    kind: Literal["cancel", "interrupt"]
+    reason: str = ""
+    grace_ms: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Effect[int]):
+    """The session's clock: milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Effect["tuple[Rows, ...]"]):
+    """Perform one transaction; once it is committed, show ``events`` to live readers. Raises StoreError."""
+
+    plan: Plan
+    events: tuple[NewEvent, ...] = ()
+    ts_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Effect[T]):
+    """Read one snapshot. Raises StoreError."""
+
+    query: Query[T]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardDecision:
+    """What a budget guard decided. ``decision``: allow, soft or deny."""
+
+    decision: Literal["allow", "soft", "deny"] = "allow"
+    resource: str = ""
+    reason: str = ""
+    consumed: float = 0.0
+    limit: float = 0.0
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskGuard(Effect[GuardDecision]):
+    """Ask the host's budget guard; without one, or without the method, the answer is allow."""
+
+    method: Literal["check_before_llm", "record_after_llm", "check_before_tool"]
+    argument: int | str | Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """The attempt gave no answer. ``error`` says whether trying again makes sense."""
+
+    error: ThenceError
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel(Effect["Reply | ModelFailed | Stopped"]):
+    """One attempt at a model request. ``step`` names the answer its deltas belong to."""
+
+    request: Request
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff(Effect["Stopped | None"]):
+    """Wait before the attempt after ``attempt`` failed ones: exponential with jitter, or as the provider asked."""
+
+    attempt: int
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartTool(Effect[None]):
+    """Start one call; its result comes through :class:`AwaitTool`."""
+
+    call: OpenCall
+    idempotency_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A call has a result. ``kept`` is its full output when the model saw only part of it."""
+
+    result: Returned
+    exit_code: int = 0
+    duration_ms: int = 0
+    output_bytes: int = 0
+    kept: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTool(Effect["Landed | Stopped"]):
+    """The next call that lands, in whatever order tools finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTools(Effect["tuple[Landed, ...]"]):
+    """Tell running calls to stop and collect what lands within ``grace_ms``; the rest is left behind."""
+
+    grace_ms: int

@@ -1,0 +1,221 @@
+"""Every error that thence raises on purpose (§1).
+
+One base, :class:`ThenceError`; each class has a stable ``code`` that programs may test. A caller never sees a
+bare ``sqlite3``, SDK or pydantic error. Bad *arguments* are ``ValueError`` or ``TypeError`` and are raised before
+anything is written.
+"""
+
+from __future__ import annotations
+
+
+class ThenceError(RuntimeError):
+    """Base of all run-time errors.
+
+    Attributes:
+        code: stable upper-case name, for programs.
+        run_id: the run that failed, when one did.
+        retryable: the same call may succeed later without any change.
+        resumable: ``resume_run(run_id)`` goes on at the failed step.
+    """
+
+    code = "INTERNAL_ERROR"
+
+    def __init__(
+        self, message: str, *, run_id: str | None = None, retryable: bool = False, resumable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.retryable = retryable
+        self.resumable = resumable
+
+
+class SessionError(ThenceError):
+    """The session cannot do what was asked (``Session not found: <id>`` among others)."""
+
+    code = "SESSION_ERROR"
+
+
+class SessionNotFound(SessionError):
+    """No such session, or none that this (scoped) agent may see."""
+
+    code = "SESSION_NOT_FOUND"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session not found: {session_id}")
+
+
+class SessionBusy(ThenceError):
+    """Another transcript operation is active on the session, in this or another process. Never queued."""
+
+    code = "SESSION_BUSY"
+
+    def __init__(self, session_id: str, *, holder: str | None = None) -> None:
+        text = f"Session '{session_id}' already has an active operation"
+        super().__init__(text if holder is None else f"{text} (owner {holder})", retryable=True)
+        self.holder = holder
+
+
+class SessionClosed(ThenceError):
+    """The session (or its agent) was closed."""
+
+    code = "SESSION_CLOSED"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session '{session_id}' is closed")
+
+
+class SessionConfiguration(ThenceError, ValueError):
+    """An option was refused before anything was written. ``field`` names it."""
+
+    code = "SESSION_CONFIGURATION_ERROR"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"Invalid session configuration for '{field}': {message}")
+        self.field = field
+
+
+class RunInterrupted(ThenceError):
+    """The session's last run was interrupted; ``resume_run`` or ``send(on_interrupted=...)`` decides what happens.
+
+    ``open_calls`` are the call keys without a settled result.
+    """
+
+    code = "RUN_INTERRUPTED"
+
+    def __init__(self, run_id: str, open_calls: tuple[str, ...]) -> None:
+        calls = ", ".join(open_calls) or "none"
+        super().__init__(
+            f"Run '{run_id}' was interrupted (open calls: {calls}); "
+            f"resume it, or send with on_interrupted='resume' or 'settle'",
+            run_id=run_id,
+            resumable=True,
+        )
+        self.open_calls = open_calls
+
+
+class BudgetExhausted(ThenceError):
+    """The budget guard denied a model request (§6). Never retried; the session stays open."""
+
+    code = "BUDGET_EXHAUSTED"
+
+    def __init__(self, resource: str, reason: str, *, run_id: str | None = None) -> None:
+        super().__init__(f"Budget exhausted on '{resource}': {reason}", run_id=run_id, resumable=True)
+        self.resource = resource
+        self.reason = reason
+
+
+class RunIdentityConflict(ThenceError):
+    """A run id is already bound to different input or to another session."""
+
+    code = "RUN_IDENTITY_CONFLICT"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"Run '{run_id}' is already bound to different immutable input", run_id=run_id)
+
+
+class ContextOverflow(ThenceError):
+    """The request does not fit the model's window, also after compaction."""
+
+    code = "CONTEXT_OVERFLOW"
+
+
+class ModelError(ThenceError):
+    """A provider call failed. Adapters raise it; the turn decides whether to try again.
+
+    Attributes:
+        kind: stable short name, such as ``http_429``, ``timeout``, ``truncated_stream``, ``stream_broken``.
+        retry_after_s: seconds the provider asked us to wait, if it did.
+    """
+
+    code = "LLM_ERROR"
+
+    def __init__(self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(message, retryable=retryable)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+
+
+class RunFailed(ThenceError):
+    """A run ended ``failed``; ``code`` says why (``LLM_ERROR``, ``SESSION_ERROR``, ``EXECUTION_TIMEOUT``, ...)."""
+
+    code = "RUN_FAILED"
+
+    def __init__(
+        self, code: str, message: str, *, run_id: str | None = None, retryable: bool = False, resumable: bool = False
+    ) -> None:
+        super().__init__(message, run_id=run_id, retryable=retryable, resumable=resumable)
+        self.code = code
+
+
+class ToolError(ThenceError):
+    """A tool could not be registered or described."""
+
+    code = "TOOL_ERROR"
+
+
+class StoreError(ThenceError):
+    """The file could not be read or written. Nothing of the refused write is in it."""
+
+    code = "STORE_ERROR"
+
+
+class DiskFull(StoreError):
+    """No space left. Reads work; writing goes on once there is space, on the same object."""
+
+    code = "DISK_FULL"
+
+
+class FileReplaced(StoreError):
+    """The database was moved, deleted or replaced while open; nothing was acknowledged after that."""
+
+    code = "FILE_REPLACED"
+
+
+class OwnershipLost(StoreError):
+    """Another process took the session over; this write was refused inside SQLite."""
+
+    code = "OWNERSHIP_LOST"
+
+
+class SchemaChanged(StoreError):
+    """Our tables, triggers or views in the file were changed under us."""
+
+    code = "SCHEMA_CHANGED"
+
+
+class FileRefused(StoreError):
+    """The given path was refused and left untouched. ``reason`` is a stable short name.
+
+    Reasons: ``not_a_file``, ``not_a_database``, ``foreign_database``, ``newer_schema``, ``corrupt``,
+    ``schema_mismatch``, ``network_file_system``, ``missing_folder``, ``read_only``, ``locking``.
+    """
+
+    code = "FILE_REFUSED"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class MigrationBlocked(StoreError):
+    """An older file cannot be migrated while other processes run sessions on it."""
+
+    code = "MIGRATION_BLOCKED"
+
+
+class FactConflict(StoreError):
+    """A fact with this key exists with other content, or the batch expected another head (§4)."""
+
+    code = "FACT_CONFLICT"
+
+
+class UnknownCriticalFact(SessionError):
+    """The log holds a critical fact kind this version does not know: the session is read-only."""
+
+    code = "UNKNOWN_FACT_KIND"
+
+
+class IllegalFact(SessionError):
+    """A fact cannot follow the facts before it: the log was not written by a turn of ours."""
+
+    code = "ILLEGAL_FACT"

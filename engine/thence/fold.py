@@ -1,0 +1,234 @@
+"""The heart: facts in, next step out (§4, §5). Pure; `turn` performs what it says.
+
+The rules, in one page:
+
+* A turn begins with a ``user.message`` and ends with ``turn.ended``. Between them the model answers; an answer with
+  calls is a round, and every call of it gets exactly one result, in call order, before the next answer.
+* After ``max_tool_rounds`` rounds the model is offered no tools; calls it makes all the same are denied, and the turn
+  ends with the text it has.
+* A call whose arguments are not one JSON object never runs; more than ``max_parse_retries`` such calls in a row fail
+  the turn. The same call too often among the last eight is refused; refused again at once, it fails the turn.
+* An answer without calls that is empty, or was cut by its length limit or a pause, is continued a few times.
+
+=========  =================================================  ==============================================
+phase      facts that may come                                 and then
+=========  =================================================  ==============================================
+IDLE       run.configured, user.message (host)                 IDLE, INFER
+INFER      run.configured, user.message, model.turn, ended     INFER, CALLS with calls, else ANSWERED; IDLE
+CALLS      tool.result and budget.denied of the next open call CALLS; the last one: INFER, or ANSWERED if capped
+ANSWERED   run.configured, user.message, turn.ended            INFER, IDLE
+=========  =================================================  ==============================================
+
+Any other fact is an :class:`~thence.errors.IllegalFact`: the log was not written by a turn. Ancillary notes may come
+at any time and change nothing. ``fold(a + b) == fold(b, fold(a))``, and every counter is a fold of facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from .canonical import dumps, sha256_hex
+from .chat import Usage
+from .errors import IllegalFact
+from .facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Note, Payload, Returned, call_key
+from .limits import Limits
+from .loopguard import LoopGuard
+from .steps import Ask, Continue, End, OpenCall, Settled, Step, UseTools
+
+CONTINUE_TEXT = "Continue."
+UNFINISHED = frozenset({"length", "max_tokens", "pause", "pause_turn"})
+
+
+class Phase(Enum):
+    """Where a log stands."""
+
+    IDLE = "idle"
+    INFER = "infer"
+    CALLS = "calls"
+    ANSWERED = "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the facts so far amount to. Small and of bounded size: the transcript is kept apart.
+
+    ``turn`` counts turns of the log; ``request``, ``rounds``, ``usage``, ``tool_calls`` and the rest are of the newest
+    turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
+    what makes the turn fail once all its calls have results.
+    """
+
+    phase: Phase = Phase.IDLE
+    turn: int = 0
+    request: int = 0
+    rounds: int = 0
+    open: tuple[OpenCall, ...] = ()
+    text: str = ""
+    stop_reason: str = ""
+    capped: bool = False
+    fatal: tuple[str, str] | None = None
+    loop: LoopGuard = LoopGuard()
+    continuations: int = 0
+    continued_text: str | None = None
+    steers: int = 0
+    usage: Usage = Usage()
+    without_usage: int = 0
+    tool_calls: int = 0
+    configs: int = 0
+    config: Configured | None = None
+    ended: Ended | None = None
+
+
+def fold(facts: Iterable[NewFact], start: State | None = None) -> State:
+    """Fold ``facts`` into the state they amount to, going on from ``start``."""
+    state = start or State()
+    for fact in facts:
+        state = advance(state, fact)
+    return state
+
+
+def advance(state: State, fact: NewFact) -> State:
+    """The state after one more fact.
+
+    Raises:
+        IllegalFact: this kind cannot come in this phase, or a result is not that of the next open call.
+    """
+    payload = fact.payload
+    if isinstance(payload, Note):
+        return state
+    move = TRANSITIONS.get((state.phase, type(payload)))
+    if move is None:
+        raise IllegalFact(f"{type(payload).__name__} ('{fact.key}') cannot come in phase {state.phase.value}")
+    return move(state, payload)
+
+
+def next_step(state: State, limits: Limits) -> Step:
+    """What a turn does next. Depends on nothing but its arguments."""
+    match state.phase:
+        case Phase.IDLE:
+            return Settled()
+        case Phase.CALLS:
+            return UseTools()
+        case Phase.INFER if state.fatal is None:
+            return Ask(offer_tools=state.rounds < limits.max_tool_rounds)
+        case _ if state.fatal is not None:
+            return End("failed", *state.fatal)
+        case _ if not state.capped and _wants_more(state, limits):
+            return Continue()
+        case _:
+            return End("completed")
+
+
+def signature(call: Call) -> str:
+    """Tool name and SHA-256 of the canonical arguments: equal for calls that do the same."""
+    return f"{call.name}:{sha256_hex(call.raw if call.arguments is None else dumps(call.arguments))}"
+
+
+def _wants_more(state: State, limits: Limits) -> bool:
+    unfinished = not state.text.strip() or state.stop_reason in UNFINISHED
+    return (
+        unfinished
+        and limits.continuation_enabled
+        and state.continuations < limits.max_continuation_turns
+        and state.continued_text != state.text
+    )
+
+
+def _configured(state: State, fact: Configured) -> State:
+    return replace(state, config=fact, configs=state.configs + 1)
+
+
+def _asked_idle(state: State, fact: Asked) -> State:
+    if fact.origin != "host":
+        raise IllegalFact(f"a {fact.origin} message cannot begin a turn")
+    return State(phase=Phase.INFER, turn=state.turn + 1, config=state.config, configs=state.configs)
+
+
+def _asked_again(state: State, fact: Asked) -> State:
+    if fact.origin == "host":
+        raise IllegalFact("a new turn cannot begin before the last one has ended")
+    if fact.origin == "steer":
+        return replace(state, phase=Phase.INFER, steers=state.steers + 1, capped=False)
+    return replace(state, phase=Phase.INFER, continuations=state.continuations + 1, continued_text=state.text)
+
+
+def _answered(state: State, fact: Answered) -> State:
+    request = state.request + 1
+    opened = tuple(
+        OpenCall(call_key(state.turn, request, position), position, call, signature(call))
+        for position, call in enumerate(fact.calls)
+    )
+    return replace(
+        state,
+        phase=Phase.CALLS if opened else Phase.ANSWERED,
+        request=request,
+        open=opened,
+        text=fact.text,
+        stop_reason=fact.stop_reason,
+        rounds=state.rounds + bool(opened),
+        usage=state.usage + fact.usage if fact.usage else state.usage,
+        without_usage=state.without_usage + (fact.usage is None),
+    )
+
+
+def _returned(state: State, fact: Returned) -> State:
+    call = _next_open(state, fact.call_key)
+    fatal = fatal_of(fact.metadata)
+    executed = "refused" not in fact.metadata
+    loop = state.loop.after(call.signature, fact.ok, fact.metadata)
+    rest = state.open[1:]
+    return replace(
+        state,
+        phase=Phase.CALLS if rest else Phase.ANSWERED if state.capped else Phase.INFER,
+        open=rest,
+        loop=loop,
+        fatal=state.fatal or fatal,
+        tool_calls=state.tool_calls + executed,
+    )
+
+
+def _denied(state: State, fact: Denied) -> State:
+    _next_open(state, fact.call_key)
+    rest = state.open[1:]
+    capped = state.capped or fact.scope == "round_cap"
+    return replace(
+        state,
+        phase=Phase.CALLS if rest else Phase.ANSWERED if capped else Phase.INFER,
+        open=rest,
+        capped=capped,
+        loop=state.loop.allowed(),
+    )
+
+
+def _ended(state: State, fact: Ended) -> State:
+    return replace(state, phase=Phase.IDLE, ended=fact)
+
+
+def _next_open(state: State, key: str) -> OpenCall:
+    call = state.open[0]
+    if call.key != key:
+        raise IllegalFact(f"result of '{key}' came before that of '{call.key}'")
+    return call
+
+
+def fatal_of(metadata: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(code, message) of a result that makes its turn fail, else None."""
+    fatal = metadata.get("fatal")
+    return None if fatal is None else (str(fatal["code"]), str(fatal["message"]))
+
+
+TRANSITIONS: dict[tuple[Phase, type[Payload]], Callable[[State, Any], State]] = {
+    (Phase.IDLE, Configured): _configured,
+    (Phase.IDLE, Asked): _asked_idle,
+    (Phase.INFER, Configured): _configured,
+    (Phase.INFER, Asked): _asked_again,
+    (Phase.INFER, Answered): _answered,
+    (Phase.INFER, Ended): _ended,
+    (Phase.CALLS, Returned): _returned,
+    (Phase.CALLS, Denied): _denied,
+    (Phase.ANSWERED, Configured): _configured,
+    (Phase.ANSWERED, Asked): _asked_again,
+    (Phase.ANSWERED, Ended): _ended,
+}

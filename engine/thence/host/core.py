@@ -1,0 +1,215 @@
+"""What the two faces of an agent and of a session share: the store, the registry of live operations, and their flows."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..canonical import Json, check_text
+from ..chat import Model
+from ..effects import Commit, Flow, Stopped
+from ..errors import SessionBusy, SessionClosed
+from ..events import Event
+from ..identity import Tags
+from ..log import Log
+from ..options import OnInterrupted, limits_of
+from ..plan import Store
+from ..steps import Traits
+from ..turn import Setup
+from .env import HostEnv
+from .guard import Guarded
+from .toolkit import Tool
+from .workers import Workers
+from .world import Surroundings
+
+STOP_WAIT_S = 6.0
+"""How long a caller waits for an interrupted operation to let go: 5 s of grace for its tools, and a little."""
+
+
+MAX_PROMPT_BYTES = 16 * 1024 * 1024
+
+
+class FileStore(Store, Protocol):
+    """What an agent needs of a store beside transactions."""
+
+    @property
+    def path(self) -> Path | None: ...
+
+    @property
+    def allow_network_fs(self) -> bool: ...
+
+    def owner_alive(self, owner: str) -> bool: ...
+
+    def forbidden_files(self) -> frozenset[tuple[int, int]]: ...
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Operation(Protocol):
+    """A live transcript operation of this process."""
+
+    stopping: bool
+
+    def request_stop(self, stopped: Stopped) -> None: ...
+
+    def look_again(self) -> None:
+        """Something is in the inbox: do not wait for the next poll."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool: ...
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class AgentCore:
+    """One agent: a store, its defaults, and who is busy."""
+
+    store: FileStore
+    env: HostEnv
+    model: Model | None
+    tools: Mapping[str, Tool]
+    instructions: str
+    settings: Mapping[str, Json]
+    workers: Workers = field(default_factory=lambda: Workers("thence"))
+    live: dict[str, Operation] = field(default_factory=dict[str, Operation])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    closed: bool = False
+
+    def admit(self, session_id: str, operation: Operation) -> Operation | None:
+        """Make ``operation`` the session's live one in this process. An earlier one that is already stopping is given
+        back instead: wait for it and try again.
+
+        Raises:
+            SessionBusy: the session has a live operation that is not stopping.
+        """
+        with self.lock:
+            current = self.live.get(session_id)
+            if current is None:
+                self.live[session_id] = operation
+                return None
+        if not current.stopping:
+            raise SessionBusy(session_id, holder=self.store.owner)
+        return current
+
+    def dismiss(self, session_id: str, operation: Operation) -> None:
+        """The operation is over."""
+        with self.lock:
+            if self.live.get(session_id) is operation:
+                del self.live[session_id]
+
+    def owner_alive(self, owner: str) -> bool:
+        """Whether the process that named itself ``owner`` still holds its kernel lock."""
+        return owner == self.store.owner or self.store.owner_alive(owner)
+
+
+@dataclass(slots=True, eq=False)
+class SessionCore:
+    """One open session: what it runs with, and its log as far as this process has read it."""
+
+    agent: AgentCore
+    session_pk: int
+    session_id: str
+    workspace: Path
+    tags: Tags
+    shaping: Mapping[str, Any]
+    env: HostEnv
+    model: Model | None
+    guard: Guarded | None
+    log: Log | None = None
+    closed: bool = False
+
+    def check_open(self) -> None:
+        """Raises SessionClosed after close, of the session or of its agent."""
+        if self.closed or self.agent.closed:
+            raise SessionClosed(self.session_id)
+
+    def keep_log(self, log: Log | None) -> None:
+        """Keep what an operation has folded for the next one; None reads the file again."""
+        self.log = log
+
+    def setup(self, *, streaming: bool) -> Setup:
+        """What a run of this session starts with now."""
+        agent, shaping = self.agent, self.shaping
+        limits = limits_of(shaping)
+        return Setup(
+            model=self.model.name if self.model is not None else "",
+            instructions=shaping.get("instructions", agent.instructions),
+            settings=shaping.get("model_settings", agent.settings),
+            specs=tuple(tool.spec for tool in agent.tools.values()),
+            traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms) for t in agent.tools.values()},
+            limits=limits,
+            guarded=True,
+            # A reader has already seen what the broken attempt streamed: one more attempt, whatever the threshold (§5).
+            max_attempts=min(2, limits.circuit_breaker_threshold) if streaming else limits.circuit_breaker_threshold,
+        )
+
+    def surroundings(self, setup: Setup, on_event: Callable[[Event], None], *, prefer_async: bool) -> Surroundings:
+        """What a run's world needs of this session."""
+        return Surroundings(
+            env=self.env,
+            tags=self.tags,
+            workspace=self.workspace,
+            limits=setup.limits,
+            tools=self.agent.tools,
+            model=self.model,
+            guard=lambda: self.guard,
+            forbidden_files=self.agent.store.forbidden_files,
+            prefer_async=prefer_async,
+            on_event=on_event,
+        )
+
+    @property
+    def on_interrupted(self) -> OnInterrupted:
+        """What ``send`` does about an interrupted run when the caller does not say."""
+        value: OnInterrupted = self.shaping.get("on_interrupted", "raise")
+        return value
+
+
+class PlainWorld:
+    """The world of flows that run no turn: a clock and nothing else."""
+
+    def __init__(self, env: HostEnv) -> None:
+        self._env = env
+
+    def interpret(self, effect: Any) -> Flow[Any]:
+        """No other effect is known here."""
+        raise TypeError(f"{type(effect).__name__} belongs to a turn")
+
+    def committed(self, effect: Commit) -> None:
+        """Nobody watches."""
+
+    def now_ms(self) -> int:
+        """The clock."""
+        return self._env.clock.now_ms()
+
+    def cancelled(self) -> None:
+        """Short flows run to their end."""
+
+
+def new_owner() -> str:
+    """A name for this process that no other ever had."""
+    return secrets.token_hex(8)
+
+
+def check_prompt(prompt: object) -> str:
+    """Return the prompt if it can be sent.
+
+    Raises:
+        TypeError: not a string.
+        ValueError: blank, a lone surrogate, or over 16 MiB.
+    """
+    if not isinstance(prompt, str):
+        raise TypeError(f"'prompt' must be a string, not {type(prompt).__name__}")
+    if not prompt.strip():
+        raise ValueError("'prompt' must not be empty or whitespace")
+    check_text(prompt, "prompt")
+    if len(prompt) > 4_000_000 and len(prompt.encode()) > MAX_PROMPT_BYTES:
+        raise ValueError(f"'prompt' has {len(prompt.encode())} bytes; the limit is {MAX_PROMPT_BYTES}")
+    return prompt
+
+

@@ -1,0 +1,203 @@
+"""Two interpreters of one flow. Neither knows what a turn is.
+
+Effects of three kinds reach them: a commit, a read, and the three primitives below. Everything else is taken apart into
+those by the flow's own world (`host.world`), once for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ..effects import Commit, Effect, Flow, Now, Read
+from ..plan import Store
+from .jobs import Item, Spawn
+from .workers import Workers
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Effect["Item | None"]):
+    """The next item of the mailbox, or None after ``timeout_s`` (None waits for ever)."""
+
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Effect[None]):
+    """Run a job beside the flow."""
+
+    spawn: Spawn
+
+
+class World(Protocol):
+    """What a flow needs beside a store: how its own effects are taken apart, and what happens after a commit."""
+
+    def interpret(self, effect: Effect[Any]) -> Flow[Any]: ...
+
+    def committed(self, effect: Commit) -> None: ...
+
+    def now_ms(self) -> int: ...
+
+    def cancelled(self) -> None:
+        """The task that drives the flow was cancelled: the flow is told at its next safe point."""
+        ...
+
+
+class SyncMailbox:
+    """Items from any thread, for a flow that runs on a thread."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.post: Callable[[Item], None] = self._queue.put
+
+    def take(self, timeout_s: float | None) -> Item | None:
+        """The next item, or None when the time is over."""
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+
+class AsyncMailbox:
+    """Items from any thread, for a flow that runs on a loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue: asyncio.Queue[Item] = asyncio.Queue()
+        self._loop = loop
+
+    @classmethod
+    def here(cls) -> AsyncMailbox:
+        """A mailbox of the running loop."""
+        return cls(asyncio.get_running_loop())
+
+    def post(self, item: Item) -> None:
+        """Put an item in, from the loop or from any thread. After the loop has closed nobody is left to tell."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._queue.put_nowait(item)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+
+    async def take(self, timeout_s: float | None) -> Item | None:
+        """The next item, or None when the time is over."""
+        if not self._queue.empty():
+            return self._queue.get_nowait()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+
+def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, workers: Workers) -> R:
+    """Run ``flow`` to its end on this thread."""
+
+    def perform(effect: Effect[Any]) -> Any:
+        if isinstance(effect, Commit):
+            returned = store.commit(effect.plan)
+            world.committed(effect)
+            return returned
+        if isinstance(effect, Read):
+            return store.read(effect.query)
+        if isinstance(effect, Now):
+            return world.now_ms()
+        if isinstance(effect, Take):
+            return mailbox.take(effect.timeout_s)
+        if isinstance(effect, Start):
+            return _start_on_threads(effect.spawn, workers)
+        return drive(world.interpret(effect), store, world, mailbox, workers)
+
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = perform(effect)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbox, workers: Workers) -> R:
+    """Run ``flow`` to its end on this loop."""
+
+    async def perform(effect: Effect[Any]) -> Any:
+        if isinstance(effect, Commit):
+            returned = await _through_cancel(store.acommit(effect.plan), world)
+            world.committed(effect)
+            return returned
+        if isinstance(effect, Read):
+            return await _through_cancel(store.aread(effect.query), world)
+        if isinstance(effect, Now):
+            return world.now_ms()
+        if isinstance(effect, Take):
+            return await _take(mailbox, effect.timeout_s, world)
+        if isinstance(effect, Start):
+            return _start_on_loop(effect.spawn, workers)
+        return await adrive(world.interpret(effect), store, world, mailbox, workers)
+
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = await perform(effect)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+async def _through_cancel(body: Coroutine[Any, Any, R], world: World) -> R:
+    """Await ``body`` to its end: a cancelled task must not lose what a commit has already done."""
+    inner = asyncio.ensure_future(body)
+    while True:
+        try:
+            return await asyncio.shield(inner)
+        except asyncio.CancelledError:
+            if inner.cancelled():
+                raise
+            world.cancelled()
+
+
+async def _take(mailbox: AsyncMailbox, timeout_s: float | None, world: World) -> Item | None:
+    try:
+        return await mailbox.take(timeout_s)
+    except asyncio.CancelledError:
+        world.cancelled()
+        return None
+
+
+def _start_on_threads(spawn: Spawn, workers: Workers) -> None:
+    if spawn.coroutine is not None:
+        spawn.job.cancel = workers.submit_async(spawn.coroutine)
+        return
+    plain = spawn.plain
+    if plain is not None:
+        workers.submit(lambda: spawn.context.run(plain))
+
+
+def _start_on_loop(spawn: Spawn, workers: Workers) -> None:
+    if spawn.coroutine is None:
+        _start_on_threads(spawn, workers)
+        return
+    task = asyncio.get_running_loop().create_task(spawn.coroutine(), context=spawn.context)
+    # The job keeps its task alive: a loop holds tasks only weakly.
+    spawn.job.cancel = lambda: None if task.done() else _cancel(task)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

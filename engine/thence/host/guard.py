@@ -1,0 +1,121 @@
+"""The budget guard's seam: the host's object on daemon threads, each call under its time limit, fail closed (§6)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from .. import budget
+from ..chat import Usage
+from ..effects import AskGuard, Flow, GuardDecision
+from .drive import Start, Take
+from .jobs import Finished, Job, Post, Spawn
+
+log = logging.getLogger("thence.guard")
+
+MAX_STUCK_PER_GUARD = 8
+MAX_STUCK = 64
+
+_lock = threading.Lock()
+_stuck: dict[int, int] = {}
+"""Threads past their time limit, by the guard object's id. Process-wide: the bound protects the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A session's guard and the time limit of each of its calls."""
+
+    guard: object
+    timeout_ms: int = 5000
+
+
+@dataclass(slots=True)
+class _Answer:
+    value: object = None
+    error: BaseException | None = None
+    ended: float = 0.0
+
+
+def stuck_threads() -> int:
+    """How many guard threads are past their limit and still running, in this process."""
+    with _lock:
+        return sum(_stuck.values())
+
+
+def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: Post) -> Flow[GuardDecision]:
+    """Ask the guard on a worker thread and judge the answer by the clock read where it ended."""
+    if guarded is None:
+        return budget.ALLOW
+    name, guard = effect.method, guarded.guard
+    try:
+        method = getattr(guard, name, None)
+    except Exception as error:
+        return _settle(name, budget.raised(name, error))
+    if method is None:
+        return budget.ALLOW
+    reason = _no_room(guard)
+    if reason is not None:
+        return _settle(name, budget.unavailable(name, reason))
+    argument = effect.argument
+    value = argument.to_dict() if isinstance(argument, Usage) else argument
+    job, answer = Job("guard", name), _Answer()
+    deadline = time.monotonic() + guarded.timeout_ms / 1000
+
+    def call() -> None:
+        try:
+            answer.value = method(session_id, value)
+        except BaseException as error:
+            answer.error = error
+        answer.ended = time.monotonic()
+        job.finished = True
+        _leave(guard, job)
+        post(Finished(job))
+
+    yield Start(Spawn(job, plain=call))
+    while not job.finished and (left := deadline - time.monotonic()) > 0:
+        yield Take(left)
+    if not job.finished:
+        _enter(guard, job)
+        return _settle(name, budget.late(name, guarded.timeout_ms))
+    if answer.ended > deadline:
+        return _settle(name, budget.late(name, guarded.timeout_ms))
+    if answer.error is not None:
+        return _settle(name, budget.raised(name, answer.error))
+    if name == "record_after_llm":
+        return budget.ALLOW
+    return budget.read_decision(name, answer.value)
+
+
+def _settle(name: str, decision: GuardDecision) -> GuardDecision:
+    if name != "record_after_llm":
+        return decision
+    log.warning("record_after_llm was ignored: %s", decision.reason)
+    return budget.ALLOW
+
+
+def _no_room(guard: object) -> str | None:
+    with _lock:
+        if _stuck.get(id(guard), 0) >= MAX_STUCK_PER_GUARD:
+            return f"{MAX_STUCK_PER_GUARD} of its calls are still running past their time limit"
+        if sum(_stuck.values()) >= MAX_STUCK:
+            return f"{MAX_STUCK} guard calls of this process are still running past their time limit"
+    return None
+
+
+def _enter(guard: object, job: Job) -> None:
+    with _lock:
+        if not job.finished:
+            job.dropped = True
+            _stuck[id(guard)] = _stuck.get(id(guard), 0) + 1
+
+
+def _leave(guard: object, job: Job) -> None:
+    with _lock:
+        if job.dropped:
+            left = _stuck[id(guard)] - 1
+            if left:
+                _stuck[id(guard)] = left
+            else:
+                del _stuck[id(guard)]

@@ -1,0 +1,141 @@
+"""What runs beside a turn: model streams and tools, on threads or as tasks, each posting what happens to a mailbox.
+
+A job never raises into its thread or loop: an exception is what happened. Posts of a job that was dropped are ignored
+by whoever reads the mailbox.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..chat import AsyncModel, Delta, Model, Reply, Request, SyncModel
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One thing that runs. ``dropped``: nobody waits for it any more."""
+
+    kind: str
+    key: str
+    dropped: bool = False
+    finished: bool = False
+    cancel: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A model's next item."""
+
+    job: Job
+    item: Delta | Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job is over: with a value, or with what it raised."""
+
+    job: Job
+    value: object = None
+    error: BaseException | None = None
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Look again: somebody set a stop."""
+
+
+Item: TypeAlias = "Said | Finished | Progress | Wake"
+Post: TypeAlias = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A tool shows what it is doing."""
+
+    job: Job
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """How to run a job: ``plain`` on a thread, or ``coroutine`` on a loop. Exactly one is given."""
+
+    job: Job
+    plain: Callable[[], None] | None = None
+    coroutine: Callable[[], Coroutine[Any, Any, None]] | None = None
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+
+
+def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_async: bool) -> Spawn:
+    """A model's stream as a job, in the face that suits the caller if the model has both."""
+    if isinstance(model, AsyncModel) and (prefer_async or not isinstance(model, SyncModel)):
+        stream = model.astream
+
+        async def coroutine() -> None:
+            error: BaseException | None = None
+            try:
+                async for item in stream(request):
+                    if job.dropped:
+                        break
+                    post(Said(job, item))
+            except BaseException as raised:
+                error = raised
+            job.finished = True
+            post(Finished(job, error=error))
+
+        return Spawn(job, coroutine=coroutine)
+    if not isinstance(model, SyncModel):
+        raise TypeError("a model needs a stream() or an astream() method")
+    pull = model.stream
+
+    def plain() -> None:
+        error: BaseException | None = None
+        try:
+            for item in pull(request):
+                if job.dropped:
+                    break
+                post(Said(job, item))
+        except BaseException as raised:
+            error = raised
+        job.finished = True
+        post(Finished(job, error=error))
+
+    return Spawn(job, plain=plain)
+
+
+def call_spawn(
+    job: Job, post: Post, function: Callable[[], object], now_ms: Callable[[], int], *, is_async: bool
+) -> Spawn:
+    """A host callable as a job. An awaitable that it returns is awaited, on a loop."""
+
+    async def coroutine() -> None:
+        value, error = None, None
+        try:
+            value = function()
+            if isinstance(value, Coroutine) or hasattr(value, "__await__"):
+                value = await value
+        except BaseException as raised:
+            error = raised
+        job.finished = True
+        post(Finished(job, value, error, now_ms()))
+
+    if is_async:
+        return Spawn(job, coroutine=coroutine)
+
+    def plain() -> None:
+        value, error = None, None
+        try:
+            value = function()
+            if isinstance(value, Coroutine):
+                value.close()
+                raise TypeError("a plain function returned a coroutine: define it with 'async def'")
+        except BaseException as raised:
+            error = raised
+        job.finished = True
+        post(Finished(job, value, error, now_ms()))
+
+    return Spawn(job, plain=plain)

@@ -1,0 +1,83 @@
+"""How an agent leaves: on ``close``, and when the interpreter exits with everything left open (§1)."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+import weakref
+from collections.abc import Callable
+
+from ..effects import Stopped
+from .core import STOP_WAIT_S, AgentCore
+from .running import LEAVING
+
+EXIT = Stopped("interrupt", "the interpreter exits", grace_ms=500)
+EXIT_WAIT_S = 0.8
+
+_open: weakref.WeakSet[AgentCore] = weakref.WeakSet()
+
+
+def watch_exit(core: AgentCore) -> None:
+    """See to it that live runs are interrupted and let go when the interpreter exits."""
+    if not _open:
+        atexit.register(_at_exit)
+    _open.add(core)
+
+
+def close_now(core: AgentCore) -> None:
+    """Interrupt live runs, wait for them, close the file. Idempotent."""
+    if core.closed:
+        return
+    core.closed = True
+    _stop_all(core, LEAVING)
+    _wait_all(core, STOP_WAIT_S)
+    _close_model(core)
+    core.store.close()
+    _forget(core)
+
+
+async def close_soon(core: AgentCore) -> None:
+    """The same without blocking the loop that the runs are on."""
+    if core.closed:
+        return
+    core.closed = True
+    _stop_all(core, LEAVING)
+    until = time.monotonic() + STOP_WAIT_S
+    while core.live and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(_close_model, core)
+    await core.store.aclose()
+    _forget(core)
+
+
+def _close_model(core: AgentCore) -> None:
+    closing: Callable[[], None] | None = getattr(core.model, "close", None)
+    if closing is not None:
+        closing()
+
+
+def _forget(core: AgentCore) -> None:
+    core.workers.close()
+    _open.discard(core)
+
+
+def _stop_all(core: AgentCore, stopped: Stopped) -> None:
+    for operation in list(core.live.values()):
+        operation.request_stop(stopped)
+
+
+def _wait_all(core: AgentCore, timeout_s: float) -> None:
+    until = time.monotonic() + timeout_s
+    for operation in list(core.live.values()):
+        operation.wait(max(0.0, until - time.monotonic()))
+
+
+def _at_exit() -> None:
+    for core in list(_open):
+        _stop_all(core, EXIT)
+    until = time.monotonic() + EXIT_WAIT_S
+    for core in list(_open):
+        _wait_all(core, max(0.0, until - time.monotonic()))
+        core.closed = True
+        core.store.close()

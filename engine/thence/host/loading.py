@@ -1,0 +1,54 @@
+"""From the file to a log in memory, and from an unfinished turn to a settled one. Flows, driven by either face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .. import reads, writes
+from ..effects import Commit, Flow, Now, Read
+from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
+from ..fold import Phase
+from ..log import Log
+from ..plan import Plan
+from ..reads import PAGE, InflightCall
+from ..writes import Head, RunIds
+
+UNKNOWN_OUTCOME = "Error: interrupted, outcome unknown"
+NOT_RUN = "Error: interrupted, not run"
+
+
+def catch_up(log: Log) -> Flow[None]:
+    """Fold the facts that others have written since this log was last read; costs one read when there are none."""
+    while True:
+        page = yield from Read(reads.facts(log.branch_pk, log.head.seq))
+        if page:
+            log.add(one.new for one in page)
+            log.head = Head(page[-1].fact.seq, page[-1].hash)
+        if len(page) < PAGE:
+            return
+
+
+def settle_interrupted(ids: RunIds, log: Log, calls: Sequence[InflightCall], ended: Ended) -> Flow[None]:
+    """Close an unfinished turn: a landed result counts, a started call gets ``outcome unknown``, another ``not run``."""
+    facts = settling_facts(log, {call.call_key: call.result for call in calls}, ended)
+    now = yield from Now()
+    ops, head = writes.append(ids, log.head, facts, now)
+    forget = writes.forget_checkpoint(ids)
+    yield from Commit(Plan((*ops, writes.clear_calls(ids), forget)))
+    log.add(facts)
+    log.head = head
+
+
+def settling_facts(log: Log, started: Mapping[str, Returned | None], ended: Ended) -> list[NewFact]:
+    """The facts that close an unfinished turn. Pure."""
+    facts: list[NewFact] = []
+    state = log.state
+    for call in state.open if state.phase is Phase.CALLS else ():
+        result: Returned | Denied | None = started.get(call.key)
+        if result is None:
+            text = UNKNOWN_OUTCOME if call.key in started else NOT_RUN
+            result = Returned(call.key, False, (Text(text),), {"refused": "interrupted"})
+        facts.append(NewFact(call.key, f"settle:{call.key}", result))
+    key = f"{turn_key(state.turn)}-end"
+    facts.append(NewFact(key, f"settle:{key}", ended))
+    return facts

@@ -1,0 +1,131 @@
+"""Opening a session: a new one, or one that the file holds (§1, §3). Flows, driven by either face."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from .. import reads, writes
+from ..codec import encode_row
+from ..effects import Commit, Flow, Now, Read
+from ..errors import SessionNotFound
+from ..identity import check_id, check_memory_on_resume
+from ..limits import Retention
+from ..models.resolve import resolve_model
+from ..options import CALLABLES, Chosen, check_required, limits_of
+from ..plan import Op, Plan, PlanRefused
+from ..reads import SessionRow
+from .core import AgentCore, SessionCore
+from .env import HostEnv, build_env
+from .guard import Guarded
+
+
+def open_session(
+    agent: AgentCore, chosen: Chosen, workspace: str | os.PathLike[str] | None, *, must_exist: bool
+) -> Flow[SessionCore]:
+    """A session by its id, made if need be and allowed.
+
+    Raises:
+        SessionNotFound: ``must_exist``, and the file does not hold it.
+        SessionConfiguration: options that contradict what the file remembers.
+    """
+    env = agent.env if chosen.host_env is None else build_env(chosen.host_env)
+    model = agent.model if chosen.model is None else resolve_model(chosen.model)
+    folder = None if workspace is None else check_workspace(workspace)
+    session_id = chosen.session_id or (yield from _free_session_id(env))
+    row = yield from Read(reads.session(session_id))
+    if row is None:
+        if must_exist:
+            raise SessionNotFound(session_id)
+        row = yield from _create(agent, env, session_id, chosen, folder or check_workspace("."))
+    else:
+        row = yield from _reopen(chosen, row, folder)
+    guard = None if chosen.guard is None else Guarded(chosen.guard, limits_of(row.options).budget_guard_timeout_ms)
+    return SessionCore(
+        agent=agent,
+        session_pk=row.session_pk,
+        session_id=session_id,
+        workspace=Path(row.workspace),
+        tags=row.tags,
+        shaping=row.options,
+        env=env,
+        model=model,
+        guard=guard,
+    )
+
+
+def check_workspace(workspace: str | os.PathLike[str]) -> Path:
+    """The absolute path of a workspace, which need not exist.
+
+    Raises:
+        TypeError: not a path.
+        SessionConfiguration: blank, or with control characters.
+    """
+    if not isinstance(workspace, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"'workspace' must be a path, not {type(workspace).__name__}")
+    return Path(os.path.abspath(check_id(os.fspath(workspace), "workspace")))
+
+
+def _free_session_id(env: HostEnv) -> Flow[str]:
+    while True:
+        session_id = env.id_generator.next_id()
+        if (yield from Read(reads.session(session_id))) is None:
+            return session_id
+
+
+def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, folder: Path) -> Flow[SessionRow]:
+    now = yield from Now()
+    plan = writes.create_session(
+        session_id=session_id,
+        workspace=str(folder),
+        tags=chosen.tags,
+        created_ms=now,
+        retention=chosen.retention or Retention(),
+        options=encode_row(dict(chosen.shaping)),
+        requires=encode_row(_required(chosen)),
+        durable_memory=None if chosen.memory is None else encode_row(asdict(chosen.memory)),
+        lineage_id=env.id_generator.lineage(),
+        allow_network_fs=agent.store.allow_network_fs,
+    )
+    try:
+        yield from Commit(plan)
+    except PlanRefused as refused:
+        if refused.code != "SESSION_EXISTS":
+            raise
+        # Somebody else made it between our look and our write: open theirs.
+        row = yield from _must(session_id)
+        return (yield from _reopen(chosen, row, folder))
+    return (yield from _must(session_id))
+
+
+def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[SessionRow]:
+    check_memory_on_resume(row.durable_memory, chosen.memory)
+    check_required(row.requires, chosen)
+    tags = chosen.tags.over(row.tags)
+    workspace = row.workspace if folder is None else str(folder)
+    options: Mapping[str, Any] = {**row.options, **chosen.shaping}
+    requires = tuple(sorted({*row.requires, *_required(chosen)}))
+    ops: list[Op] = []
+    if tags != row.tags or workspace != row.workspace:
+        ops.append(writes.relabel_session(row.session_pk, workspace, tags))
+    if options != row.options or requires != row.requires:
+        ops.append(writes.set_options(row.session_pk, encode_row(options), encode_row(requires)))
+    if chosen.retention is not None and chosen.retention != row.retention:
+        ops.append(writes.set_caps(row.session_pk, chosen.retention))
+    if ops:
+        yield from Commit(Plan(tuple(ops), durable=True))
+    return replace(row, tags=tags, workspace=workspace, options=dict(options), requires=requires)
+
+
+def _required(chosen: Chosen) -> list[str]:
+    return [name for name in CALLABLES if name == "budget_guard" and chosen.guard is not None]
+
+
+def _must(session_id: str) -> Flow[SessionRow]:
+    row = yield from Read(reads.session(session_id))
+    if row is None:
+        raise SessionNotFound(session_id)
+    return row

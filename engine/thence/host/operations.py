@@ -1,0 +1,206 @@
+"""What a session can be asked beside running a turn: reads, the inbox, cancel and interrupt. Flows for both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import reads, writes
+from ..canonical import Json, dumps, loads
+from ..chat import Message
+from ..effects import Commit, Flow, Now, Read, Stopped
+from ..events import Event, EventPage, NewEvent
+from ..facts import Fact
+from ..identity import TAG_NAMES, check_id
+from ..limits import parse_retention
+from ..log import Log
+from ..plan import Plan
+from ..reads import PAGE
+from ..runs import Run, SessionInfo, TraceEvent
+from .core import AgentCore, SessionCore
+from .loading import catch_up
+
+MAX_PAGE = 10_000
+
+
+def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[list[SessionInfo]]:
+    """Sessions of the file, oldest first. A tag in ``filters`` must be equal; None is: untagged only."""
+    unknown = set(filters) - set(TAG_NAMES)
+    if unknown:
+        raise TypeError(f"unknown filter '{sorted(unknown)[0]}'; filters: {', '.join(TAG_NAMES)}")
+    found: list[SessionInfo] = []
+    after = 0
+    while True:
+        page = yield from Read(reads.sessions(dict(filters), after))
+        for row in page:
+            busy = row.owner is not None and agent.owner_alive(row.owner)
+            found.append(
+                SessionInfo(
+                    session_id=row.session_id,
+                    workspace=row.workspace,
+                    tenant_id=row.tags.tenant_id,
+                    principal=row.tags.principal,
+                    agent_template_id=row.tags.agent_template_id,
+                    correlation_id=row.tags.correlation_id,
+                    created_ms=row.created_ms,
+                    runs_ever=row.run_count,
+                    busy=busy,
+                )
+            )
+        if len(page) < PAGE:
+            return found
+        after = page[-1].session_pk
+
+
+def _seen(agent: AgentCore, run: Run) -> Run:
+    alive = {run.owner: agent.owner_alive(run.owner)} if run.owner is not None and not run.is_terminal else {}
+    return run.seen_by(alive)
+
+
+def list_runs(core: SessionCore) -> Flow[list[Run]]:
+    """Runs that are kept, oldest first, with their derived state."""
+    found = yield from Read(reads.runs(core.session_pk))
+    return [_seen(core.agent, run) for run in found]
+
+
+def run_snapshot(core: SessionCore, run_id: str) -> Flow[Run | None]:
+    """One run of this session, or None."""
+    run = yield from Read(reads.run(check_id(run_id, "run_id")))
+    return None if run is None or run.session_id != core.session_id else _seen(core.agent, run)
+
+
+def current_run(core: SessionCore) -> Flow[Run | None]:
+    """The run that is live now, in whatever process, or None."""
+    last = yield from Read(reads.last_run(core.session_pk))
+    if last is None:
+        return None
+    run = yield from run_snapshot(core, last.run_id)
+    return run if run is not None and run.state == run.status and not run.is_terminal else None
+
+
+def _stream_of(core: SessionCore, run_id: str | None) -> Flow[int | None]:
+    if run_id is None:
+        return -core.session_pk
+    identity = yield from Read(reads.run_identity(check_id(run_id, "run_id")))
+    return None if identity is None or identity.session_id != core.session_id else identity.run_pk
+
+
+def event_page(
+    core: SessionCore, run_id: str | None, after_sequence: int | None, limit: int
+) -> Flow[EventPage | None]:
+    """A page of a run's events, or of the session's own channel; None for a run that is not kept."""
+    if isinstance(limit, bool) or not isinstance(limit, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("'limit' must be an integer")
+    if not 0 <= limit <= MAX_PAGE:
+        raise ValueError(f"'limit' must be between 0 and {MAX_PAGE}")
+    if after_sequence is not None and not 0 <= after_sequence < 2**32:
+        raise ValueError("'after_sequence' must be a sequence, or None to start at the oldest event")
+    stream = yield from _stream_of(core, run_id)
+    if stream is None:
+        return None
+    metadata: dict[str, Any] = {"run_id": run_id, "session_id": core.session_id, **core.tags.given()}
+    return (yield from Read(reads.event_page(stream, after_sequence, limit, metadata)))
+
+
+def all_events(core: SessionCore, run_id: str | None, after_sequence: int | None) -> Flow[list[Event]]:
+    """Every kept event after a cursor; none for an unknown run."""
+    found: list[Event] = []
+    while True:
+        page = yield from event_page(core, run_id, after_sequence, PAGE)
+        if page is None:
+            return found
+        found.extend(page.events)
+        if not page.has_more:
+            return found
+        after_sequence = page.next_after_sequence
+
+
+def list_facts(core: SessionCore, after_seq: int) -> Flow[list[Fact]]:
+    """Facts of the live branch after a seq, in order."""
+    if isinstance(after_seq, bool) or not isinstance(after_seq, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("'after_seq' must be an integer")
+    if after_seq < 0:
+        raise ValueError("'after_seq' must not be negative")
+    row = yield from Read(reads.session(core.session_id))
+    found: list[Fact] = []
+    while row is not None:
+        page = yield from Read(reads.facts(row.live_branch, after_seq))
+        found.extend(one.fact for one in page)
+        if len(page) < PAGE:
+            break
+        after_seq = page[-1].fact.seq
+    return found
+
+
+def history(core: SessionCore) -> Flow[list[Message]]:
+    """The conversation as a provider would be sent it next."""
+    row = yield from Read(reads.session(core.session_id))
+    if row is None:
+        return []
+    log = Log(row.live_branch)
+    yield from catch_up(log)
+    return list(log.transcript.snapshot())
+
+
+def list_traces(core: SessionCore) -> Flow[list[TraceEvent]]:
+    """Traces that are kept, oldest first."""
+    return (yield from Read(reads.traces(core.session_pk)))
+
+
+def emit(core: SessionCore, event: NewEvent) -> Flow[None]:
+    """Put a host's event on the stream of the live run, or on the session's own channel when none is live."""
+    live = yield from current_run(core)
+    stream = yield from _stream_of(core, live.id if live else None)
+    now = yield from Now()
+    if stream is not None:
+        yield from Commit(writes.tell_owner(stream, "event", event.payload, now_ms=now, type=event.type))
+        operation = core.agent.live.get(core.session_id)
+        if operation is not None:
+            operation.look_again()
+
+
+def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: str | None = None) -> Flow[bool]:
+    """Ask the live run to stop: here at once, elsewhere through its inbox. False when none is live."""
+    live = yield from current_run(core)
+    if live is None or (run_id is not None and live.id != run_id):
+        return False
+    operation = core.agent.live.get(core.session_id)
+    if live.owner == core.agent.store.owner and operation is not None:
+        operation.request_stop(stopped)
+        return True
+    stream = yield from _stream_of(core, live.id)
+    now = yield from Now()
+    if stream is not None:
+        payload = {"reason": stopped.reason}
+        yield from Commit(writes.tell_owner(stream, stopped.kind, payload, now_ms=now, request_id=request_id))
+    return True
+
+
+def set_retention(core: SessionCore, given: Mapping[str, object]) -> Flow[None]:
+    """New caps; a missing key keeps what the session has. They hold from the next insert on."""
+    row = yield from Read(reads.session(core.session_id))
+    if row is not None:
+        caps = parse_retention(given, row.retention)
+        yield from Commit(Plan((writes.set_caps(core.session_pk, caps),), durable=True))
+
+
+def check_event(event: object) -> NewEvent:
+    """The event that a host wants to emit: an :class:`Event`, or a mapping with ``type`` and ``payload``.
+
+    Raises:
+        TypeError: something else.
+        ValueError: a blank type, or a payload that is not a JSON object.
+    """
+    if isinstance(event, Event | NewEvent):
+        kind, payload = event.type, event.payload
+    elif isinstance(event, Mapping):
+        given: Mapping[str, Any] = event  # pyright: ignore[reportUnknownVariableType]
+        kind, payload = given.get("type", ""), given.get("payload", {})
+    else:
+        raise TypeError(f"an event must be an Event or a mapping, not {type(event).__name__}")
+    check_id(kind, "type")
+    if not isinstance(payload, Mapping):
+        raise TypeError("'payload' must be a mapping")
+    value: dict[str, Json] = dict(payload)
+    return NewEvent(kind, loads(dumps(value)))
+

@@ -1,0 +1,182 @@
+"""One live operation of a session, in either face: started, watched, stopped, waited for (§1).
+
+The sync face drives a turn on a daemon thread and lets the caller's thread wait: Ctrl-C then hits the one who waits,
+never a commit. The async face drives it in a task of its own, for the same reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from ..effects import Stopped
+from ..errors import SessionBusy
+from ..events import Event
+from ..options import OnInterrupted
+from ..turn import Outcome
+from .core import STOP_WAIT_S, SessionCore
+from .drive import AsyncMailbox, SyncMailbox, adrive, drive
+from .live import LiveEvents
+from .sending import Sending, send_flow
+from .world import RunWorld
+
+LOOK_S = 0.01
+LEAVING = Stopped("interrupt", "the caller went away")
+KEYBOARD = Stopped("interrupt", "keyboard interrupt")
+
+
+class _Running:
+    """What both faces have in common: the world, the buffer of who streams, and the place in the registry."""
+
+    def __init__(self, core: SessionCore, prompt: str, on_interrupted: OnInterrupted, *, streaming: bool) -> None:
+        self.core = core
+        self.streaming = streaming
+        self.stopping = False
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self._prompt, self._on_interrupted = prompt, on_interrupted
+        self.world: RunWorld | None = None
+        self.events: LiveEvents | None = None
+
+    def _prepare(self, post: Callable[..., None], notify: Callable[[], None], *, prefer_async: bool) -> Sending:
+        core = self.core
+        setup = core.setup(streaming=self.streaming)
+        buffer = LiveEvents(notify) if self.streaming else None
+        show: Callable[[Event], None] = buffer.put if buffer is not None else _nobody
+        self.events = buffer
+        self.world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
+        return Sending(
+            session_id=core.session_id,
+            owner=core.agent.store.owner,
+            owner_alive=core.agent.owner_alive,
+            new_run_id=lambda: f"run-{core.env.id_generator.next_id()}",
+            setup=setup,
+            prompt=self._prompt,
+            on_interrupted=self._on_interrupted,
+            keep_log=core.keep_log,
+            log=core.log,
+        )
+
+    def _ended(self) -> None:
+        self.core.agent.dismiss(self.core.session_id, self)
+        self.done.set()
+        if self.events is not None:
+            self.events.close()
+
+    def request_stop(self, stopped: Stopped) -> None:
+        """Ask the run to stop at its next safe point. From any thread."""
+        self.stopping = True
+        if self.world is not None:
+            self.world.request_stop(stopped)
+
+    def look_again(self) -> None:
+        """Something is in the inbox."""
+        if self.world is not None:
+            self.world.look_again()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the operation is over, at the latest after ``timeout_s``."""
+        return self.done.wait(timeout_s)
+
+    def result(self) -> Outcome:
+        """How it ended. Raises what the caller is to be told."""
+        if self.error is not None:
+            raise self.error
+        if self.outcome is None:
+            raise SessionBusy(self.core.session_id, holder=self.core.agent.store.owner)
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        return self.outcome
+
+
+class SyncRunning(_Running):
+    """An operation on a daemon thread."""
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """Admit and start. Raises SessionBusy, SessionClosed."""
+        self.core.check_open()
+        agent = self.core.agent
+        while (earlier := agent.admit(self.core.session_id, self)) is not None:
+            if not earlier.wait(STOP_WAIT_S):
+                raise SessionBusy(self.core.session_id, holder=agent.store.owner)
+        mailbox = SyncMailbox()
+        sending = self._prepare(mailbox.post, notify, prefer_async=False)
+        world = self.world
+        assert world is not None
+
+        def body() -> None:
+            try:
+                self.outcome = drive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
+            except BaseException as error:
+                self.error = error
+            self._ended()
+
+        agent.workers.submit(body)
+
+    def join(self) -> Outcome:
+        """Wait for the end. Ctrl-C interrupts the run, waits until it has let go, and goes on its way."""
+        try:
+            # A wait without a time limit cannot be interrupted on every platform.
+            while not self.done.wait(1.0):
+                pass
+        except BaseException:
+            self.request_stop(KEYBOARD)
+            self.done.wait(STOP_WAIT_S)
+            raise
+        return self.result()
+
+
+class AsyncRunning(_Running):
+    """An operation in a task of the caller's loop."""
+
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self, notify: Callable[[], None]) -> None:
+        """Admit and start, on the running loop. Raises SessionBusy, SessionClosed."""
+        self.core.check_open()
+        agent = self.core.agent
+        waited = 0.0
+        while (earlier := agent.admit(self.core.session_id, self)) is not None:
+            if waited > STOP_WAIT_S and not earlier.wait(0):
+                raise SessionBusy(self.core.session_id, holder=agent.store.owner)
+            # It may be of another loop or thread: look again instead of waiting on something of this loop.
+            await asyncio.sleep(LOOK_S)
+            waited += LOOK_S
+        mailbox = AsyncMailbox.here()
+        sending = self._prepare(mailbox.post, notify, prefer_async=True)
+        world = self.world
+        assert world is not None
+
+        async def body() -> None:
+            try:
+                self.outcome = await adrive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
+            except BaseException as error:
+                self.error = error
+            self._ended()
+
+        self._task = asyncio.get_running_loop().create_task(body())
+
+    async def join(self) -> Outcome:
+        """Wait for the end. Cancelling the caller interrupts the run, waits until it has let go, and is passed on."""
+        task = self._task
+        assert task is not None
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.request_stop(LEAVING)
+            await self.ended(STOP_WAIT_S)
+            raise
+        return self.result()
+
+    async def ended(self, timeout_s: float) -> bool:
+        """Whether the operation is over, at the latest after ``timeout_s``."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=timeout_s)
+        return self.done.is_set()
+
+
+def _nobody(event: Event) -> None:
+    """Nobody streams this run."""
+

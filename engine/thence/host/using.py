@@ -1,0 +1,178 @@
+"""Tools at work: starting calls, their time limits, and what their ends look like to a model (§5, §12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..canonical import Json, loads
+from ..effects import AwaitTool, DrainTools, Flow, Landed, StartTool, Stopped
+from ..events import NewEvent
+from ..facts import Data, Part, Returned, Text
+from .context import ToolContext
+from .drive import Start
+from .jobs import Finished, Job, Progress, call_spawn
+from .output import cut
+from .result import EncodedResult, encode_result
+from .toolkit import BadArguments, Tool
+
+if TYPE_CHECKING:
+    from .world import RunWorld
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    tool: Tool
+    started_ms: int
+    deadline: float | None
+    limit_ms: int | None
+    late: Mapping[str, Json] | None
+
+
+class ToolBench:
+    """Calls that run, and sync tools that outlived their limit and still hold their thread."""
+
+    def __init__(self, world: RunWorld) -> None:
+        self._world = world
+        self._running: dict[str, _Running] = {}
+        self._overdue: list[_Running] = []
+
+    def start(self, effect: StartTool) -> Flow[None]:
+        """Start one call. A call that is not ``read`` first waits for an overdue tool, up to its own limit (§5)."""
+        world, call = self._world, effect.call
+        tool = world.around.tools[call.call.name]
+        limit_ms = tool.timeout_ms or world.around.limits.tool_timeout_ms
+        late = None if tool.effect == "read" else (yield from self._wait_for_overdue(limit_ms))
+        job = Job("tool", call.key)
+        arguments = dict(call.call.arguments or {})
+        context = self._context(effect, job)
+
+        def run() -> object:
+            return tool.call(tool.bind(arguments), context if tool.wants_context else None)
+
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        self._running[call.key] = _Running(job, tool, world.now_ms(), deadline, limit_ms, late)
+        yield Start(call_spawn(job, world.post, run, world.now_ms, is_async=tool.is_async))
+
+    def take_landed(self, effect: AwaitTool) -> Flow[Landed | Stopped]:
+        """The next call that returns, raises or runs out of time."""
+        while True:
+            if self._world.stopped is not None:
+                return self._world.stopped
+            landed = yield from self._next(None)
+            if landed is not None:
+                return landed
+
+    def drain(self, effect: DrainTools) -> Flow[tuple[Landed, ...]]:
+        """Tell running calls to stop; collect what lands in time and leave the rest behind."""
+        landed: list[Landed] = []
+        for running in self._running.values():
+            running.job.dropped = True
+        until = time.monotonic() + effect.grace_ms / 1000
+        while self._running and time.monotonic() < until:
+            one = yield from self._next(until)
+            if one is not None:
+                landed.append(one)
+        for running in self._running.values():
+            if running.job.cancel is not None:
+                running.job.cancel()
+        self._running.clear()
+        return tuple(landed)
+
+    def _next(self, until: float | None) -> Flow[Landed | None]:
+        dues = [r.deadline for r in self._running.values() if r.deadline is not None]
+        item = yield from self._world.take(min([*dues, *([until] if until is not None else [])], default=None))
+        if isinstance(item, Progress) and item.job.key in self._running:
+            self._world.show(NewEvent("tool_output_delta", {"id": item.job.key, "delta": item.text}), None)
+        elif isinstance(item, Finished):
+            running = self._running.get(item.job.key)
+            if running is not None and running.job is item.job:
+                del self._running[item.job.key]
+                return self._landed(running, item)
+            self._overdue = [late for late in self._overdue if late.job is not item.job]
+        now = time.monotonic()
+        for running in self._running.values():
+            if running.deadline is not None and now >= running.deadline:
+                return self._timed_out(running)
+        return None
+
+    def _timed_out(self, running: _Running) -> Landed:
+        del self._running[running.job.key]
+        running.job.dropped = True
+        if running.job.cancel is not None:
+            running.job.cancel()
+        else:
+            self._overdue.append(running)
+        text = f"Error: '{running.tool.name}' timed out after {running.limit_ms} ms"
+        return self._landed_as(running, EncodedResult(text, ok=False), self._world.now_ms())
+
+    def _landed(self, running: _Running, item: Finished) -> Landed:
+        if item.error is None:
+            encoded = encode_result(item.value)
+        elif isinstance(item.error, BadArguments):
+            encoded = EncodedResult(f"Error: {item.error}", ok=False)
+        else:
+            encoded = EncodedResult(_error_text(item.error), ok=False)
+        return self._landed_as(running, encoded, item.at_ms)
+
+    def _landed_as(self, running: _Running, encoded: EncodedResult, at_ms: int) -> Landed:
+        key, tool = running.job.key, running.tool
+        shown = cut(encoded.text, self._world.around.limits.max_tool_output_bytes, call_key=key)
+        metadata: dict[str, Json] = {}
+        if tool.effect is not None:
+            metadata["effect"] = tool.effect
+        if tool.repeatable:
+            metadata["repeatable"] = True
+        if encoded.metadata:
+            metadata["tool"] = dict(encoded.metadata)
+        if encoded.changed_paths:
+            metadata["changed_paths"] = list(encoded.changed_paths)
+        if running.late is not None:
+            metadata["late"] = running.late
+        kept: dict[str, bytes] = {}
+        part: Part = Text(shown.text)
+        if shown.truncated:
+            metadata["output"] = {"bytes": shown.total_bytes, "sha256": shown.sha256, "kept": shown.kept}
+            if shown.kept:
+                kept[shown.sha256] = encoded.text.encode()
+        elif encoded.is_json:
+            part = Data(loads(encoded.text))
+        result = Returned(key, encoded.ok, (part,), metadata)
+        took = max(0, at_ms - running.started_ms)
+        return Landed(result, 0 if encoded.ok else 1, took, shown.total_bytes, kept)
+
+    def _wait_for_overdue(self, limit_ms: int | None) -> Flow[Mapping[str, Json] | None]:
+        if not self._overdue:
+            return None
+        names: list[Json] = [*sorted({late.tool.name for late in self._overdue})]
+        until = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        while self._overdue and self._world.stopped is None and (until is None or time.monotonic() < until):
+            yield from self._next(until)
+        return {"waited_for": names, "still_running": bool(self._overdue)}
+
+    def _context(self, effect: StartTool, job: Job) -> ToolContext:
+        world, ids = self._world, self._world.ids
+        tags: dict[str, Any] = dict.fromkeys(("tenant_id", "principal", "agent_template_id", "correlation_id"))
+        tags.update(world.around.tags.given())
+        return ToolContext(
+            session_id=ids.session_id if ids else "",
+            run_id=ids.run_id if ids else "",
+            call_key=effect.call.key,
+            idempotency_key=effect.idempotency_key,
+            workspace=world.around.workspace,
+            tags=tags,
+            forbidden_files=world.around.forbidden_files,
+            is_cancelled=lambda: job.dropped or world.stopped is not None,
+            on_progress=lambda text: world.post(Progress(job, text)),
+        )
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        text = f"Error: {type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  an exception of a tool may fail to say what it is
+        text = f"Error: {type(error).__name__}"
+    return text.encode("utf-8", "replace").decode()

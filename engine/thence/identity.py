@@ -1,0 +1,88 @@
+"""Identity: the four opaque tags of a session and the binding of durable memory (§3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from .canonical import check_text
+from .errors import SessionConfiguration
+
+TAG_NAMES = ("tenant_id", "principal", "agent_template_id", "correlation_id")
+MAX_ID_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The four tags: opaque optional strings, never interpreted, compared by equality only."""
+
+    tenant_id: str | None = None
+    principal: str | None = None
+    agent_template_id: str | None = None
+    correlation_id: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """The tags that are set, by name."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+    def over(self, stored: Tags) -> Tags:
+        """Tags after a resume: per field, a value given now wins over the stored one."""
+        return Tags(**{**stored.given(), **self.given()})
+
+
+@dataclass(frozen=True, slots=True)
+class DurableMemoryBinding:
+    """Namespace of a session's durable memory. Omitted tags take its values; explicit ones must equal them."""
+
+    tenant_id: str
+    principal: str
+    scope: str
+
+
+def check_id(value: object, field: str) -> str:
+    """Return ``value`` if it may be an id.
+
+    Raises:
+        TypeError: it is not a string.
+        SessionConfiguration: blank, a control character (NUL, newline, ...), a lone surrogate or over 1 MiB.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"'{field}' must be a string, not {type(value).__name__}")
+    if not value.strip():
+        raise SessionConfiguration(field, "must not be empty or whitespace")
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+        raise SessionConfiguration(field, "must not contain control characters")
+    try:
+        check_text(value, field)
+    except ValueError as error:
+        raise SessionConfiguration(field, str(error)) from None
+    if len(value.encode()) > MAX_ID_BYTES:
+        raise SessionConfiguration(field, f"must be at most {MAX_ID_BYTES} bytes")
+    return value
+
+
+def bind_memory(tags: Tags, binding: DurableMemoryBinding | None) -> Tags:
+    """Tags of a session under ``binding``.
+
+    Raises:
+        SessionConfiguration: naming the tag that contradicts the binding.
+    """
+    if binding is None:
+        return tags
+    for name, bound in (("tenant_id", binding.tenant_id), ("principal", binding.principal)):
+        given = getattr(tags, name)
+        if given is not None and given != bound:
+            raise SessionConfiguration(name, "must equal the durable-memory namespace exactly")
+    return Tags(binding.tenant_id, binding.principal, tags.agent_template_id, tags.correlation_id)
+
+
+def check_memory_on_resume(stored: DurableMemoryBinding | None, given: DurableMemoryBinding | None) -> None:
+    """Refuse a resume whose binding is not the stored one; three distinct messages, field ``durable_memory``."""
+    if stored == given:
+        return
+    if given is None:
+        message = "the session is bound to a durable-memory namespace: give the same binding to resume it"
+    elif stored is None:
+        message = "an existing unbound session cannot acquire a durable-memory binding; create a new bound session"
+    else:
+        message = "the given binding differs from the namespace that the session is bound to"
+    raise SessionConfiguration("durable_memory", message)

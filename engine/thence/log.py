@@ -1,0 +1,30 @@
+"""A session's log in memory: the fold and the transcript, grown fact by fact beside the file (§4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .facts import NewFact
+from .fold import State, advance
+from .transcript import Transcript
+from .writes import Head
+
+
+class Log:
+    """What the facts of one branch amount to. Nothing here keeps or copies the facts themselves."""
+
+    def __init__(self, branch_pk: int) -> None:
+        self.branch_pk = branch_pk
+        self.state = State()
+        self.transcript = Transcript()
+        self.head = Head()
+
+    def add(self, facts: Iterable[NewFact]) -> None:
+        """Fold ``facts`` in, in order.
+
+        Raises:
+            IllegalFact: one that cannot come here.
+        """
+        for fact in facts:
+            self.state = advance(self.state, fact)
+            self.transcript.advance(fact)

@@ -1,0 +1,42 @@
+"""From what a host writes for ``model=`` to a model object (§12)."""
+
+from __future__ import annotations
+
+from ..chat import AsyncModel, Model, SyncModel
+from ..errors import ModelError
+
+_FORMS = "a model object, 'openai:NAME', 'anthropic:NAME' or 'local'"
+
+
+def resolve_model(spec: Model | str) -> Model:
+    """The model that ``spec`` stands for.
+
+    Args:
+        spec: an object with a ``name`` and a ``stream`` or ``astream`` method, as it is; ``"openai:NAME"`` (key and
+            server from the environment); or ``"local"``.
+
+    Raises:
+        TypeError: neither a text nor a model.
+        ValueError: a text of another form.
+        ModelError: ``configuration``: the provider's extra or key is missing, or the provider is not available yet.
+    """
+    if not isinstance(spec, str):
+        if isinstance(spec, SyncModel | AsyncModel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return spec
+        raise TypeError(f"model must be {_FORMS}, not a {type(spec).__name__}")
+    provider, _, name = spec.partition(":")
+    if provider == "openai" and name.strip():
+        from .openai import OpenAIModel
+
+        return OpenAIModel(name)
+    if spec == "local":
+        from .local import LocalModel
+
+        return LocalModel()
+    if provider == "anthropic" and name.strip():
+        raise ModelError(
+            "configuration",
+            "'anthropic:' models are not available yet; OpenAIModel(name, base_url=...) reaches any compatible address",
+            retryable=False,
+        )
+    raise ValueError(f"model must be {_FORMS}, not {spec!r}")

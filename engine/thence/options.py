@@ -1,0 +1,164 @@
+"""Options of a session: what the caller set, what the file remembers, and what a run then starts with (§1, §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from .canonical import Json, check_text, dumps
+from .errors import SessionConfiguration
+from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
+from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
+
+OnInterrupted: TypeAlias = Literal["raise", "settle"]
+
+SHAPING = (*LIMIT_NAMES, "instructions", "model_settings", "on_interrupted")
+"""Options that are stored with the session and restored on resume."""
+
+CALLABLES = ("budget_guard",)
+"""Options that cannot be stored. The session stores that it had one: resuming it without is refused."""
+
+NAMES = frozenset(
+    {*SHAPING, *CALLABLES, *TAG_NAMES, "session_id", "durable_memory", "retention_limits", "host_env", "model"}
+)
+
+
+class SessionOptions:
+    """What a caller sets of a session; all optional. Set attributes, or pass them by name.
+
+    Unset is a value of its own: a default that is set explicitly wins over what the file remembers, an unset option
+    does not. Reading an unset option gives its default. Nothing is checked before the options are used.
+
+    Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits (§2):
+    see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6), ``retention_limits`` (§9),
+    ``on_interrupted`` (``raise`` or ``settle``, §1). Environment: ``host_env`` (§11). Model: ``model, instructions,
+    model_settings``, each over the agent's own.
+
+    Raises:
+        AttributeError: an unknown name, on setting and on reading.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        object.__setattr__(self, "_given", {})
+        for name, value in given.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in NAMES:
+            raise AttributeError(f"SessionOptions has no option '{name}'; options: {', '.join(sorted(NAMES))}")
+        self._given[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in NAMES:
+            raise AttributeError(f"SessionOptions has no option '{name}'; options: {', '.join(sorted(NAMES))}")
+        if name in self._given:
+            return self._given[name]
+        return getattr(Limits(), name) if name in LIMIT_NAMES else None
+
+    def __repr__(self) -> str:
+        return f"SessionOptions({', '.join(sorted(self._given))})"
+
+    def given(self) -> dict[str, Any]:
+        """The options that were set, by name; a copy."""
+        return dict(self._given)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Checked options of one opening of a session. ``shaping`` holds what was set of :data:`SHAPING`."""
+
+    session_id: str | None
+    tags: Tags
+    memory: DurableMemoryBinding | None
+    shaping: Mapping[str, Any]
+    retention: Retention | None
+    guard: object | None
+    unset: frozenset[str]
+    model: Any = None
+    host_env: Any = None
+
+
+def choose(options: SessionOptions | None) -> Chosen:
+    """Check what a caller set.
+
+    Raises:
+        SessionConfiguration: a refused value, naming the field.
+        TypeError: a value of the wrong type, naming the field.
+    """
+    if options is not None and not isinstance(options, SessionOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"options must be SessionOptions, not {type(options).__name__}")
+    given = options.given() if options else {}
+    memory = given.get("durable_memory")
+    if memory is not None and not isinstance(memory, DurableMemoryBinding):
+        raise TypeError(f"'durable_memory' must be a DurableMemoryBinding, not {type(memory).__name__}")
+    tags = {name: check_id(given[name], name) for name in TAG_NAMES if given.get(name) is not None}
+    session_id = given.get("session_id")
+    retention = given.get("retention_limits")
+    return Chosen(
+        session_id=None if session_id is None else check_id(session_id, "session_id"),
+        tags=bind_memory(Tags(**tags), memory),
+        memory=memory,
+        shaping={name: _check(name, given[name]) for name in SHAPING if name in given},
+        retention=None if retention is None else parse_retention(retention),
+        guard=given.get("budget_guard"),
+        unset=frozenset(NAMES - given.keys()),
+        model=given.get("model"),
+        host_env=given.get("host_env"),
+    )
+
+
+def _check(name: str, value: object) -> object:
+    if name == "instructions":
+        if not isinstance(value, str):
+            raise TypeError(f"'instructions' must be a string, not {type(value).__name__}")
+        return check_text(value, "instructions")
+    if name == "model_settings":
+        return check_settings(value)
+    if name == "on_interrupted":
+        return check_on_interrupted(value)
+    if name == "auto_compact" and value is True:
+        raise SessionConfiguration(name, "compaction is not available in this version; leave it False")
+    return check_limit(name, value)
+
+
+def check_on_interrupted(value: object) -> OnInterrupted:
+    """Return what ``send`` shall do about an interrupted run. Raises SessionConfiguration."""
+    for choice in get_args(OnInterrupted):
+        if value == choice:
+            known: OnInterrupted = choice
+            return known
+    raise SessionConfiguration("on_interrupted", f"must be one of {', '.join(get_args(OnInterrupted))}")
+
+
+def check_settings(value: object) -> dict[str, Json]:
+    """Return model settings as a plain dict.
+
+    Raises:
+        TypeError: not a mapping.
+        SessionConfiguration: something in it has no JSON form.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"'model_settings' must be a mapping, not {type(value).__name__}")
+    settings: dict[str, Json] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    try:
+        dumps(settings)
+    except ValueError as error:
+        raise SessionConfiguration("model_settings", str(error)) from None
+    return settings
+
+
+def limits_of(shaping: Mapping[str, Any]) -> Limits:
+    """The limits of a run: what was set, else the defaults."""
+    return Limits(**{name: shaping[name] for name in LIMIT_NAMES if name in shaping})
+
+
+def check_required(requires: tuple[str, ...], chosen: Chosen) -> None:
+    """Refuse to go on without a callable that the session had.
+
+    Raises:
+        SessionConfiguration: naming the option that must be given again.
+    """
+    for name in requires:
+        if name == "budget_guard" and chosen.guard is None:
+            raise SessionConfiguration(name, "the session had one: give it again to resume the session")

@@ -1,0 +1,335 @@
+"""Questions to the file as values: named reads and what their rows mean (§8, §10). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from .canonical import loads
+from .chat import Usage
+from .codec import decode
+from .events import Event, EventPage, NewEvent, page_of
+from .facts import Fact, NewFact, Payload, Returned
+from .identity import TAG_NAMES, DurableMemoryBinding, Tags
+from .limits import RETENTION_NAMES, Retention
+from .plan import Params, Query, Row, Rows, Select, SqlValue
+from .runs import Run, TraceEvent
+from .writes import Head
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as the file holds it."""
+
+    session_pk: int
+    session_id: str
+    workspace: str
+    tags: Tags
+    created_ms: int
+    live_branch: int
+    owner: str | None
+    fence: int
+    forked_from: str | None
+    retention: Retention
+    run_count: int
+    options: dict[str, Any]
+    requires: tuple[str, ...]
+    durable_memory: DurableMemoryBinding | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFact:
+    """A stored fact with its decoded value."""
+
+    fact: Fact
+    new: NewFact
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InflightCall:
+    """A call that has started and is not a fact yet; ``result`` once it has landed."""
+
+    call_key: str
+    tool: str
+    effect: str | None
+    result: Returned | None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """Something for the owner."""
+
+    number: int
+    stream_pk: int
+    kind: str
+    request_id: str | None
+    type: str
+    payload: str
+
+    def event(self) -> NewEvent:
+        """A waiting event, as live readers see it once it is recorded."""
+        return NewEvent(self.type, read_payload(self.payload.encode()) or {})
+
+    def reason(self) -> str:
+        """Why somebody wants the run to stop."""
+        value = (read_payload(self.payload.encode()) or {}).get("reason", "")
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The newest run of a session."""
+
+    run_id: str
+    status: str
+    resumable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Whose run an id is."""
+
+    run_pk: int
+    session_id: str
+    branch_pk: int
+    first_seq: int
+    input_sha256: str
+
+
+def session(session_id: str) -> Query[SessionRow | None]:
+    """One session by its id."""
+    return Query(
+        (Select("session_get", {"session_id": session_id}),),
+        lambda rows: _session(rows[0][0]) if rows[0] else None,
+    )
+
+
+def sessions(filters: dict[str, str | None], after_pk: int = 0, limit: int = PAGE) -> Query[list[SessionRow]]:
+    """Sessions in the order they were made. A tag in ``filters`` must be equal; None is: untagged."""
+    params: dict[str, SqlValue] = {"after_pk": after_pk, "limit": limit}
+    for name in TAG_NAMES:
+        params[name] = filters.get(name)
+        params[f"any_{name}"] = int(name not in filters)
+    return Query((Select("session_list", params),), lambda rows: [_session(row) for row in rows[0]])
+
+
+def _session(row: Row) -> SessionRow:
+    memory = None if row[20] is None else DurableMemoryBinding(**orjson.loads(row[20]))
+    return SessionRow(
+        session_pk=row[0],
+        session_id=row[1],
+        workspace=row[2],
+        tags=Tags(*row[3:7]),
+        created_ms=row[7],
+        live_branch=row[8],
+        owner=row[9],
+        fence=row[10],
+        forked_from=row[11],
+        retention=Retention(**dict(zip(RETENTION_NAMES, row[12:17], strict=True))),
+        run_count=row[17],
+        options=orjson.loads(row[18]),
+        requires=tuple(orjson.loads(row[19])),
+        durable_memory=memory,
+    )
+
+
+def facts(branch_pk: int, after_seq: int = 0, limit: int = PAGE) -> Query[list[LoggedFact]]:
+    """Visible facts of a branch after a seq, with their values."""
+    params: Params = {"branch_pk": branch_pk, "after_seq": after_seq, "limit": limit}
+    return Query((Select("fact_list", params), Select("fact_blobs", params)), _facts)
+
+
+def _facts(results: Sequence[Rows]) -> list[LoggedFact]:
+    blobs: dict[str, bytes] = dict(results[1])
+    return [_fact(row, decode(row[1], row[7], blobs.__getitem__)) for row in results[0]]
+
+
+def _fact(row: Row, payload: Payload) -> LoggedFact:
+    seq, kind, key, cause, run_id, prev_hash, digest, text = row
+    fact = Fact(seq, kind, key, cause, payload, run_id, prev_hash.hex(), digest.hex(), text)
+    return LoggedFact(fact, NewFact(key, cause, payload), digest)
+
+
+def head(branch_pk: int) -> Query[Head | None]:
+    """How far a branch has come."""
+    return Query(
+        (Select("branch_head", {"branch_pk": branch_pk}),),
+        lambda rows: Head(rows[0][0][1], rows[0][0][2]) if rows[0] else None,
+    )
+
+
+def inflight(session_pk: int) -> Query[list[InflightCall]]:
+    """Calls that have started and are not facts yet, in call order."""
+    params: Params = {"session_pk": session_pk}
+    return Query((Select("inflight_list", params), Select("inflight_blobs", params)), _inflight)
+
+
+def _inflight(results: Sequence[Rows]) -> list[InflightCall]:
+    blobs: dict[str, bytes] = dict(results[1])
+    calls: list[InflightCall] = []
+    for key, _, tool, effect, _, text, _ in results[0]:
+        result = None if text is None else decode("tool.result", text, blobs.__getitem__)
+        assert result is None or isinstance(result, Returned)
+        calls.append(InflightCall(key, tool, effect, result))
+    return calls
+
+
+def runs(session_pk: int) -> Query[list[Run]]:
+    """Runs of a session that are kept, oldest first."""
+    return Query((Select("run_list", {"session_pk": session_pk}),), lambda rows: [_run(row) for row in rows[0]])
+
+
+def run(run_id: str) -> Query[Run | None]:
+    """One run by its id, if it is kept."""
+    return Query((Select("run_get", {"run_id": run_id}),), lambda rows: _run(rows[0][0]) if rows[0] else None)
+
+
+def run_identity(run_id: str) -> Query[RunIdentity | None]:
+    """Whose run an id is, also after the run was evicted."""
+    return Query(
+        (Select("run_identity_get", {"run_id": run_id}),),
+        lambda rows: RunIdentity(*rows[0][0]) if rows[0] else None,
+    )
+
+
+def last_run(session_pk: int) -> Query[LastRun | None]:
+    """The newest run of a session."""
+    return Query(
+        (Select("run_last", {"session_pk": session_pk}),),
+        lambda rows: LastRun(rows[0][0][0], rows[0][0][1], bool(rows[0][0][2])) if rows[0] else None,
+    )
+
+
+def _run(row: Row) -> Run:
+    status, superseded_by = row[2], row[3]
+    return Run(
+        id=row[0],
+        session_id=row[1],
+        status=status,
+        state="superseded" if superseded_by else status,
+        superseded_by=superseded_by,
+        resumed_from=row[4],
+        prompt=row[5],
+        created_ms=row[6],
+        updated_ms=row[7],
+        ended_ms=row[8],
+        rounds=row[9],
+        tool_calls_count=row[10],
+        usage=Usage(*row[11:16]),
+        requests_without_usage=row[16],
+        resumable=bool(row[17]),
+        error_code=row[18],
+        error_message=row[19],
+        result_text=row[20],
+        event_count=row[21] or 0,
+        checkpoint_round=row[22],
+        owner=row[23],
+    )
+
+
+def event_page(
+    stream_pk: int, after: int | None, limit: int, metadata: dict[str, Any]
+) -> Query[EventPage | None]:
+    """A page of a stream's events after a cursor, in one snapshot; None when the stream is not kept."""
+    if after is None:
+        page = Select("event_page_from_start", {"stream_pk": stream_pk, "limit": limit + 1})
+    else:
+        page = Select("event_page", {"stream_pk": stream_pk, "after": after, "limit": limit + 1})
+
+    def value(results: Sequence[Rows]) -> EventPage | None:
+        if not results[1]:
+            return None
+        first, latest = results[1][0]
+        events = tuple(_event(row, metadata) for row in results[0][:limit])
+        return page_of(events, first, latest, after, more=len(results[0]) > limit)
+
+    return Query((page, Select("stream_span", {"stream_pk": stream_pk})), value)
+
+
+def _event(row: Row, metadata: dict[str, Any]) -> Event:
+    sequence, kind, ts_ms, data = row
+    payload = read_payload(data)
+    where = {**metadata, "sequence": sequence, "timestamp_ms": ts_ms}
+    return Event(kind, payload or {}, where, damaged=payload is None)
+
+
+def read_payload(data: bytes) -> dict[str, Any] | None:
+    """An event's payload, or None when it cannot be read: one damaged row must not hide the others."""
+    try:
+        text = data.decode()
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            value = loads(text)
+        if isinstance(value, dict):
+            return value  # pyright: ignore[reportUnknownVariableType]
+    except ValueError:
+        return None
+    return None
+
+
+def stream_end(stream_pk: int) -> Query[tuple[str, bool] | None]:
+    """(status, superseded) of a run, or None when it is not kept."""
+    return Query(
+        (Select("stream_end", {"stream_pk": stream_pk}),),
+        lambda rows: (rows[0][0][0], bool(rows[0][0][1])) if rows[0] else None,
+    )
+
+
+def deltas(stream_pk: int, after: int, limit: int = PAGE) -> Query[list[tuple[int, str, NewEvent]]]:
+    """Provisional pieces after a cursor: (number, step, event)."""
+    params: Params = {"stream_pk": stream_pk, "after": after, "limit": limit}
+    return Query(
+        (Select("delta_list", params),),
+        lambda rows: [(n, step, NewEvent(kind, orjson.loads(text))) for n, step, kind, text in rows[0]],
+    )
+
+
+def traces(session_pk: int) -> Query[list[TraceEvent]]:
+    """Traces of a session that are kept, oldest first."""
+    return Query(
+        (Select("trace_list", {"session_pk": session_pk}),),
+        lambda rows: [TraceEvent(n, run_id, ts, orjson.loads(text)) for n, run_id, ts, text in rows[0]],
+    )
+
+
+def inbox(session_pk: int, limit: int = 256) -> Query[list[InboxRow]]:
+    """What waits for the owner, oldest first."""
+    return Query(
+        (Select("inbox_list", {"session_pk": session_pk, "limit": limit}),),
+        lambda rows: [InboxRow(*row) for row in rows[0]],
+    )
+
+
+def blob(session_pk: int, sha256: str) -> Query[bytes | None]:
+    """The bytes of a blob that the session refers to."""
+    return Query(
+        (Select("blob_get", {"session_pk": session_pk, "sha256": sha256}),),
+        lambda rows: rows[0][0][0] if rows[0] else None,
+    )
+
+
+STATS = (
+    "sessions",
+    "run_ids",
+    "runs",
+    "facts",
+    "events",
+    "traces",
+    "blobs",
+    "blob_bytes",
+    "inbox",
+    "calls_in_flight",
+    "checkpoints",
+)
+
+
+def stats() -> Query[dict[str, int]]:
+    """How much is in the file."""
+    return Query((Select("stats", {}),), lambda rows: dict(zip(STATS, rows[0][0], strict=True)))

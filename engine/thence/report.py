@@ -1,0 +1,112 @@
+"""What a turn tells its readers: the payloads of events and traces (§10). Pure; bounded.
+
+Events are for eyes. Long texts in them are cut at :data:`MAX_EVENT_TEXT` characters; the facts hold the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .canonical import Json, dumps
+from .effects import GuardDecision, Landed
+from .errors import ThenceError
+from .events import NewEvent
+from .facts import Answered, Denied, Returned, text_of
+from .fold import State
+from .steps import OpenCall
+from .transcript import denied_text
+
+MAX_EVENT_TEXT = 8192
+
+
+def start_of_run(prompt: str) -> NewEvent:
+    """``agent_start``"""
+    return NewEvent("agent_start", {"prompt": shorten(prompt)})
+
+
+def start_of_request(number: int) -> NewEvent:
+    """``turn_start``: the number of the model request, from 1; the same again voids its deltas."""
+    return NewEvent("turn_start", {"turn": number})
+
+
+def end_of_answer(number: int, answer: Answered, calls: Sequence[OpenCall]) -> tuple[NewEvent, ...]:
+    """``turn_end`` with the answer's text, then ``tool_start`` for each call it holds."""
+    usage: Json = answer.usage.to_dict() if answer.usage else None
+    end = NewEvent("turn_end", {"turn": number, "usage": usage, "text": shorten(answer.text)})
+    return (end, *(NewEvent("tool_start", {"id": call.key, "name": call.call.name}) for call in calls))
+
+
+def call_started(call: OpenCall) -> NewEvent:
+    """``tool_execution_start``"""
+    payload: dict[str, Json] = {"id": call.key, "name": call.call.name}
+    text = dumps(call.call.arguments)
+    payload["args"] = call.call.arguments if len(text) <= MAX_EVENT_TEXT else shorten(text)
+    return NewEvent("tool_execution_start", payload)
+
+
+def call_returned(call: OpenCall, landed: Landed) -> NewEvent:
+    """``tool_end`` of a call that ran."""
+    payload = _tool_end(call, text_of(landed.result.parts), landed.exit_code)
+    payload["output_bytes"] = landed.output_bytes
+    return NewEvent("tool_end", payload)
+
+
+def call_refused(call: OpenCall, result: Returned | Denied) -> NewEvent:
+    """``tool_end`` of a call that was not run."""
+    if isinstance(result, Denied):
+        payload = _tool_end(call, denied_text(result), 1)
+        payload["error_kind"] = "budget_denied"
+    else:
+        payload = _tool_end(call, text_of(result.parts), 1)
+        payload["error_kind"] = result.metadata.get("refused")
+    return NewEvent("tool_end", payload)
+
+
+def end_of_run(status: str, state: State, error: ThenceError | None) -> NewEvent:
+    """``agent_end``, or ``error`` for a run that failed."""
+    if status == "failed":
+        code = error.code if error else "RUN_FAILED"
+        return NewEvent("error", {"message": shorten(str(error or "")), "code": code})
+    usage: dict[str, Json] = {**state.usage.to_dict()}
+    text = shorten(state.text) if status == "completed" else ""
+    return NewEvent("agent_end", {"text": text, "usage": usage, "status": status, "verification_summary": None})
+
+
+def threshold_hit(decision: GuardDecision) -> NewEvent:
+    """``budget_threshold_hit``: kind soft for a warning, hard for a denial."""
+    if decision.decision == "deny":
+        hard: dict[str, Json] = {"kind": "hard", "consumed": 0.0, "limit": 0.0, "message": decision.reason}
+        return NewEvent("budget_threshold_hit", {"resource": decision.resource, **hard})
+    payload: dict[str, Json] = {
+        "resource": decision.resource,
+        "kind": "soft",
+        "consumed": decision.consumed,
+        "limit": decision.limit,
+    }
+    if decision.message is not None:
+        payload["message"] = decision.message
+    return NewEvent("budget_threshold_hit", payload)
+
+
+def trace_of(name: str, landed: Landed) -> Mapping[str, Json]:
+    """A tool run's trace: no arguments, no output text."""
+    return {
+        "schema": "thence.trace_event.v1",
+        "kind": "tool_execution",
+        "name": name,
+        "success": landed.result.ok,
+        "exit_code": landed.exit_code,
+        "duration_ms": landed.duration_ms,
+        "output_bytes": landed.output_bytes,
+    }
+
+
+def shorten(text: str) -> str:
+    """``text``, or its beginning and how much was left out."""
+    if len(text) <= MAX_EVENT_TEXT:
+        return text
+    return f"{text[:MAX_EVENT_TEXT]}… [{len(text) - MAX_EVENT_TEXT} more characters]"
+
+
+def _tool_end(call: OpenCall, output: str, exit_code: int) -> dict[str, Json]:
+    return {"id": call.key, "name": call.call.name, "output": shorten(output), "exit_code": exit_code}

@@ -1,0 +1,36 @@
+"""What ``session.send`` returns (§1)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .chat import Usage
+from .turn import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """The outcome of one turn.
+
+    Attributes:
+        text: the model's last answer.
+        status: ``completed`` or ``cancelled``; a run that failed or was interrupted raises instead.
+        usage: tokens of the whole turn, where providers said them.
+        tool_calls_count: calls that were executed, failed ones included and refused ones not.
+    """
+
+    text: str
+    run_id: str
+    status: str
+    usage: Usage
+    tool_calls_count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return asdict(self)
+
+
+def result_of(outcome: Outcome) -> SendResult:
+    """The public value of an outcome that is no error."""
+    return SendResult(outcome.text, outcome.run_id, outcome.status, outcome.usage, outcome.tool_calls_count)

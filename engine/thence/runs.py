@@ -1,0 +1,100 @@
+"""Runs and traces as readers get them (§1, §10). Frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .chat import Usage
+
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a turn.
+
+    Attributes:
+        status: created, planning, executing, verifying, parked, completed, failed or cancelled; the last three are final.
+        state: the status, or ``interrupted`` (not final and no living owner), or ``superseded`` (another run went on).
+        usage: summed over the turn, earlier runs of it included; live runs show that of their last settled round as 0.
+        requests_without_usage: answers whose provider did not say what they cost; they are not in ``usage``.
+        event_count: cumulative: one past the sequence of the newest event ever.
+    """
+
+    id: str
+    session_id: str
+    status: str
+    state: str
+    prompt: str
+    created_ms: int
+    updated_ms: int
+    ended_ms: int | None
+    rounds: int
+    tool_calls_count: int
+    usage: Usage
+    requests_without_usage: int
+    resumable: bool
+    error_code: str | None
+    error_message: str | None
+    result_text: str | None
+    event_count: int
+    checkpoint_round: int | None
+    resumed_from: str | None
+    superseded_by: str | None
+    owner: str | None
+
+    @property
+    def is_terminal(self) -> bool:
+        """The status will never change."""
+        return self.status in TERMINAL
+
+    def seen_by(self, alive: Mapping[str, bool]) -> Run:
+        """The run with its state derived: ``alive`` says which owners still hold their kernel lock."""
+        if self.is_terminal or self.status == "parked" or self.state == "superseded":
+            return self
+        living = self.owner is not None and alive.get(self.owner, False)
+        return self if living else replace(self, state="interrupted")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """What one tool run cost; no arguments and no output text."""
+
+    number: int
+    run_id: str | None
+    timestamp_ms: int
+    payload: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace event as JSON: its own fields, flat."""
+        return {
+            **self.payload,
+            "number": self.number,
+            "run_id": self.run_id,
+            "timestamp_ms": self.timestamp_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as ``agent.list_sessions`` shows it."""
+
+    session_id: str
+    workspace: str
+    tenant_id: str | None
+    principal: str | None
+    agent_template_id: str | None
+    correlation_id: str | None
+    created_ms: int
+    runs_ever: int
+    busy: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The session as JSON."""
+        return asdict(self)

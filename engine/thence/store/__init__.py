@@ -1,0 +1,3 @@
+"""The store: the only code that touches the database file (§8)."""
+
+from __future__ import annotations

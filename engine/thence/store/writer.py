@@ -1,0 +1,296 @@
+"""The one writer of a file in this process: group commit by leader and followers (§8).
+
+Whoever gets the lock commits every plan queued by then in one transaction; the others find their answers when they
+get the lock. A lone caller pays no thread hop. When a group fails it is rolled back and its plans are performed one
+by one, so that only the guilty one fails.
+
+An interrupt may come between any two bytecodes, so nothing here relies on code that runs "after": what COMMIT did is
+recorded by the same C call that runs it, and `Writer.commit` goes on until its plans have answers and the connection
+is out of its transaction. Only then is the interrupt raised again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import FileReplaced, StoreError
+from ..plan import Plan, Returned
+from .checkpoint import Checkpointer
+from .faults import breaks_connection, corrupt_message, is_corruption, translate
+from .locks import Gate
+from .perform import FAILURES, perform
+from .sql import Schema
+
+_COMMIT = ("COMMIT",)
+_MAX_ATTEMPTS = 5
+
+_log = logging.getLogger("thence.store")
+
+
+class Job:
+    """A plan and, once there is one, its answer."""
+
+    __slots__ = ("answer", "plan")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.answer: Returned | StoreError | None = None
+
+
+class Group:
+    """One transaction: its jobs, what their statements returned, and whether COMMIT succeeded."""
+
+    __slots__ = ("answers", "committed", "jobs")
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.answers: list[Returned] = []
+        self.committed: list[object] = []
+
+
+def again(error: StoreError) -> StoreError:
+    """A fresh error of the same kind, for a store that stays broken."""
+    return type(error)(*error.args) if type(error) in (StoreError, FileReplaced) else StoreError(str(error))
+
+
+class Writer:
+    """Commits plans on one connection; all of it is guarded by ``lock``.
+
+    Args:
+        path: the file, or None for a database in memory (no files to watch, no turns to take).
+        power: whether durable plans are synced before the acknowledgement.
+        reopen: gives a fresh connection to a file that was verified.
+        verify: raises SchemaChanged when our objects are no longer what they were.
+        prelude: performed once, in the first transaction.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        path: Path | None,
+        *,
+        power: bool,
+        reopen: Callable[[], sqlite3.Connection],
+        verify: Callable[[sqlite3.Connection], None],
+        gate: Gate | None,
+        checkpointer: Checkpointer | None,
+        prelude: Plan,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.commits = self.groups = self.syncs = self.wal_bytes = 0
+        self.introduced = False
+        self.dead: StoreError | None = None
+        self.connection: sqlite3.Connection | None = None
+        self._schema, self._path, self._power = schema, path, power
+        self._reopen, self._verify = reopen, verify
+        self._gate, self._checkpointer = gate, checkpointer
+        self._prelude = prelude
+        self._queue: deque[Job] = deque()
+        self._group: Group | None = None
+        self._wal = f"{path}-wal"
+        self._files: tuple[int, int, int, int] | None = None
+        self._full: bool | None = None
+        self._cookie: int | None = None
+        self._cursor = self._adopt()
+
+    def commit(self, jobs: Sequence[Job]) -> None:
+        """Give each of ``jobs`` its answer, a value or an error.
+
+        Raises:
+            BaseException: an interrupt that came meanwhile, after the answers.
+        """
+        interrupt: BaseException | None = None
+        attempts = 0
+        while True:
+            try:
+                if attempts == 0:
+                    self._queue.extend(jobs)
+                attempts += 1
+                with self.lock:
+                    self._lead(jobs)
+                    if self._gate is not None:
+                        self._gate.leave()
+                break
+            except BaseException as error:
+                # raised below, once every plan has its answer
+                interrupt = error
+                if isinstance(error, Exception) and attempts >= _MAX_ATTEMPTS:
+                    raise
+        if interrupt is not None:
+            raise interrupt
+        if self._checkpointer is not None and self._checkpointer.due(idle=not self._queue):
+            self.checkpoint()
+
+    # -- all below: with the lock held
+
+    def _lead(self, own: Sequence[Job]) -> None:
+        self._recover()
+        taken: list[Job] = []
+        while self._queue:
+            taken.append(self._queue.popleft())
+        # an interrupted leader may have taken jobs and lost them: each caller brings its own along
+        jobs = [job for job in dict.fromkeys((*taken, *own)) if job.answer is None]
+        if not jobs:
+            return
+        if self.dead is None:
+            if self._gate is not None:
+                self._gate.enter()
+            fault = self._transact(jobs)
+            if fault is not None and len(jobs) == 1:
+                jobs[0].answer = fault
+        for job in jobs:
+            if job.answer is None:
+                job.answer = again(self.dead) if self.dead is not None else self._transact((job,)) or job.answer
+
+    def _transact(self, jobs: Sequence[Job]) -> StoreError | None:
+        """One transaction for all of ``jobs``: settles them, or leaves them all unsettled and returns why."""
+        self._group = group = Group(jobs)
+        try:
+            cursor = self._cursor if self.connection is not None else self._adopt()
+            self._set_synchronous(cursor, self._power and any(job.plan.durable for job in jobs))
+            cursor.execute("BEGIN IMMEDIATE")
+            (cookie,) = cursor.execute("PRAGMA schema_version").fetchone()
+            if cookie != self._cookie:
+                self._verify(cursor.connection)
+                self._cookie = cookie
+            if not self.introduced:
+                perform(cursor, self._prelude, self._schema, self._path)
+            for job in jobs:
+                group.answers.append(perform(cursor, job.plan, self._schema, self._path))
+            # one C call commits and records it: no interrupt can come between the two
+            group.committed.extend(map(cursor.execute, _COMMIT))
+        except FAILURES as error:
+            return self._failed(error)
+        self._acknowledge(group)
+        return None
+
+    def _recover(self) -> None:
+        group = self._group
+        if group is not None and group.committed:
+            self._acknowledge(group)
+        elif self.connection is not None and self.connection.in_transaction:
+            self.roll_back()
+        self._group = None
+
+    def _acknowledge(self, group: Group) -> None:
+        fault = self._look_at_files(group)
+        if fault is not None:
+            self.dead = fault
+        else:
+            self.introduced = True
+            self.groups += 1
+            self.commits += len(group.jobs)
+            self.syncs += self._full is True
+        for job, answer in zip(group.jobs, group.answers, strict=True):
+            job.answer = answer if fault is None else fault
+        self._group = None
+
+    def _failed(self, error: BaseException) -> StoreError:
+        cause = error.__cause__ or error
+        self.roll_back()
+        self._group = None
+        if breaks_connection(cause):
+            self._drop()
+        fault = translate(error, self._path, "committing")
+        if is_corruption(cause):
+            fault = StoreError(corrupt_message(self._path, cause))
+            _log.error("%s", fault)
+        if is_corruption(cause) or isinstance(fault, FileReplaced):
+            self.dead = fault
+        return fault
+
+    def _adopt(self) -> sqlite3.Cursor:
+        self._full = self._cookie = None
+        connection = self._reopen()
+        try:
+            if self._path is not None:
+                # a first read makes SQLite open the -wal, which from then on must stay the same file
+                connection.execute("PRAGMA schema_version").fetchone()
+                files = self._stat()
+                if self._files is not None and files[:2] != self._files[:2]:
+                    raise FileReplaced(f"{self._path} was replaced by another file while open")
+                self._files = files
+        except BaseException:
+            connection.close()
+            raise
+        self.connection = connection
+        self._cursor = connection.cursor()
+        return self._cursor
+
+    def take(self) -> sqlite3.Connection | None:
+        """Hand the connection over to whoever closes it."""
+        connection, self.connection = self.connection, None
+        return connection
+
+    def _drop(self) -> None:
+        connection = self.take()
+        if connection is not None:
+            connection.close()
+
+    def roll_back(self) -> None:
+        """Leave whatever transaction is open. A connection that cannot is given up."""
+        connection = self.connection
+        if connection is None or not connection.in_transaction:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            _log.warning("%s: rollback failed, opening the file again: %s", self._path, error)
+            self._drop()
+
+    def _set_synchronous(self, cursor: sqlite3.Cursor, full: bool) -> None:
+        if full is self._full:
+            return
+        self._full = None
+        cursor.execute("PRAGMA synchronous=FULL" if full else "PRAGMA synchronous=NORMAL")
+        self._full = full
+
+    def _stat(self) -> tuple[int, int, int, int]:
+        try:
+            file, wal = os.stat(self._path or ""), os.stat(self._wal)
+        except OSError as error:
+            raise FileReplaced(f"{error.filename} was moved or deleted while open ({error.strerror})") from error
+        self.wal_bytes = wal.st_size
+        return file.st_dev, file.st_ino, wal.st_dev, wal.st_ino
+
+    def _look_at_files(self, group: Group) -> FileReplaced | None:
+        if self._path is None:
+            return None
+        try:
+            files = self._stat()
+        except FileReplaced as fault:
+            return fault
+        if self._checkpointer is not None:
+            self._checkpointer.wrote(sum(len(job.plan.ops) + 1 for job in group.jobs), self.wal_bytes)
+        if files == self._files:
+            return None
+        what = self._path if self._files is None or files[:2] != self._files[:2] else self._wal
+        return FileReplaced(f"{what} was replaced by another file while open; reopen it and look at both")
+
+    def checkpoint(self) -> None:
+        """Fold the WAL back if nobody is writing. A failure is logged: nothing is lost, the WAL still holds it all."""
+        interrupt: BaseException | None = None
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self.connection is not None and self._checkpointer is not None and self.dead is None:
+                if self._gate is not None:
+                    self._gate.enter()
+                self._checkpointer.run(self.connection, self.roll_back)
+        except sqlite3.Error as error:
+            _log.warning("%s: checkpoint failed: %s", self._path, error)
+        except BaseException as error:  # noqa: BLE001 - raised below, out of the transaction
+            interrupt = error
+        finally:
+            self.roll_back()
+            if self._gate is not None:
+                self._gate.leave()
+            self.lock.release()
+        if interrupt is not None:
+            raise interrupt

@@ -1,0 +1,26 @@
+-- name: fact_append
+-- One fact at the head of its branch. The same fact already there is a no-op; anything else there is refused by the
+-- triggers, which also move the head. `run_id` finds the run when its number is not known yet.
+INSERT INTO fact(id, run_pk, fence, ts_ms, kind, key, cause, prev_hash, hash, blobs, payload)
+SELECT :branch_pk << 32 | :seq, coalesce(:run_pk, (SELECT run_pk FROM run_identity WHERE run_id = :run_id)), :fence,
+  :ts_ms, :kind, :key, :cause, :prev_hash, :hash, :blobs, :payload
+WHERE NOT EXISTS(SELECT 1 FROM fact WHERE id = :branch_pk << 32 | :seq AND hash = :hash);
+
+-- name: fact_list
+-- The visible facts of a branch from a seq on, in order: the stretches of its ancestors, then its own.
+SELECT f.seq, f.kind, f.key, f.cause, i.run_id, f.prev_hash, f.hash, f.payload
+FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
+      UNION ALL SELECT :branch_pk, 1, 4294967295) v
+JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | v.last_seq
+LEFT JOIN run_identity i ON i.run_pk = f.run_pk
+ORDER BY f.seq LIMIT :limit;
+
+-- name: fact_blobs
+-- The blobs that the payloads of those facts name.
+SELECT DISTINCT b.sha256, b.bytes
+FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
+      UNION ALL SELECT :branch_pk, 1, 4294967295) v
+JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | v.last_seq
+  AND f.blobs IS NOT NULL
+JOIN json_each(f.blobs) j
+JOIN blob b ON b.sha256 = j.value;

@@ -1,0 +1,64 @@
+-- name: run_identity_add
+-- The id is taken for as long as the session's facts live.
+INSERT INTO run_identity(run_id, session_pk, branch_pk, first_seq, input_sha256, resumed_from)
+VALUES(:run_id, :session_pk, :branch_pk, :first_seq, :input_sha256, :resumed_from);
+
+-- name: run_begin
+-- A run's row; its number makes the order in which runs are evicted.
+INSERT INTO run(run_pk, session_pk, run_no, fence, status, created_ms, updated_ms, prompt)
+SELECT i.run_pk, s.session_pk, s.run_count, :fence, :status, :now_ms, :now_ms, :prompt
+FROM run_identity i JOIN session s ON s.session_pk = i.session_pk WHERE i.run_id = :run_id
+RETURNING run_pk;
+
+-- name: run_end
+-- The run's last word, with its totals.
+UPDATE run SET fence = :fence, status = :status, updated_ms = :now_ms, ended_ms = :now_ms, rounds = :rounds,
+  tool_calls_count = :tool_calls_count, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+  total_tokens = :total_tokens, cache_read_tokens = :cache_read_tokens, cache_write_tokens = :cache_write_tokens,
+  requests_without_usage = :requests_without_usage, resumable = :resumable, error_code = :error_code,
+  error_message = :error_message, result_text = :result_text
+WHERE run_pk = :run_pk;
+
+-- name: run_forget_checkpoint
+-- Its turn was closed by a later one: nothing is left to resume.
+DELETE FROM checkpoint WHERE session_pk = :session_pk;
+
+-- name: run_identity_get
+-- Whose run this is and where its facts begin.
+SELECT i.run_pk, s.session_id, i.branch_pk, i.first_seq, i.input_sha256
+FROM run_identity i JOIN session s ON s.session_pk = i.session_pk WHERE i.run_id = :run_id;
+
+-- name: run_list
+-- Runs of a session, oldest first.
+SELECT i.run_id, s.session_id, r.status, n.run_id, p.run_id, r.prompt, r.created_ms, r.updated_ms, r.ended_ms,
+  r.rounds, r.tool_calls_count, r.prompt_tokens, r.completion_tokens, r.total_tokens, r.cache_read_tokens,
+  r.cache_write_tokens, r.requests_without_usage, r.resumable, r.error_code, r.error_message, r.result_text,
+  t.event_count, c.round, s.owner
+FROM run r
+JOIN run_identity i ON i.run_pk = r.run_pk
+JOIN session s ON s.session_pk = r.session_pk
+LEFT JOIN stream t ON t.stream_pk = r.run_pk
+LEFT JOIN checkpoint c ON c.run_pk = r.run_pk
+LEFT JOIN run_identity p ON p.run_pk = i.resumed_from
+LEFT JOIN run_identity n ON n.resumed_from = r.run_pk
+WHERE r.session_pk = :session_pk ORDER BY r.run_no;
+
+-- name: run_get
+-- One run by its id, of whatever session.
+SELECT i.run_id, s.session_id, r.status, n.run_id, p.run_id, r.prompt, r.created_ms, r.updated_ms, r.ended_ms,
+  r.rounds, r.tool_calls_count, r.prompt_tokens, r.completion_tokens, r.total_tokens, r.cache_read_tokens,
+  r.cache_write_tokens, r.requests_without_usage, r.resumable, r.error_code, r.error_message, r.result_text,
+  t.event_count, c.round, s.owner
+FROM run_identity i
+JOIN run r ON r.run_pk = i.run_pk
+JOIN session s ON s.session_pk = r.session_pk
+LEFT JOIN stream t ON t.stream_pk = r.run_pk
+LEFT JOIN checkpoint c ON c.run_pk = r.run_pk
+LEFT JOIN run_identity p ON p.run_pk = i.resumed_from
+LEFT JOIN run_identity n ON n.resumed_from = r.run_pk
+WHERE i.run_id = :run_id;
+
+-- name: run_last
+-- The newest run of a session: what a new turn finds.
+SELECT i.run_id, r.status, r.resumable FROM run r JOIN run_identity i ON i.run_pk = r.run_pk
+WHERE r.session_pk = :session_pk ORDER BY r.run_no DESC LIMIT 1;

@@ -1,0 +1,70 @@
+-- name: session_add
+-- A new session without a branch yet; refused when the id is taken.
+INSERT INTO session(session_id, workspace, tenant_id, principal, agent_template_id, correlation_id, created_ms,
+  forked_from, max_runs_retained, max_events_per_run, max_event_bytes_per_run, max_trace_events,
+  max_terminal_subagent_tasks)
+VALUES(:session_id, :workspace, :tenant_id, :principal, :agent_template_id, :correlation_id, :created_ms,
+  :forked_from, :max_runs_retained, :max_events_per_run, :max_event_bytes_per_run, :max_trace_events,
+  :max_terminal_subagent_tasks);
+
+-- name: session_go_live
+-- The session's log goes on in its newest branch.
+UPDATE session SET live_branch = (SELECT max(branch_pk) FROM branch WHERE branch.session_pk = session.session_pk)
+WHERE session_id = :session_id;
+
+-- name: session_option_add
+-- The options that shape its runs, as the caller set them.
+INSERT INTO session_option(session_pk, options, requires, durable_memory)
+SELECT session_pk, :options, :requires, :durable_memory FROM session WHERE session_id = :session_id;
+
+-- name: session_option_update
+-- Options given anew when the session was opened again.
+UPDATE session_option SET options = :options, requires = :requires WHERE session_pk = :session_pk;
+
+-- name: session_relabel
+-- Tags and workspace given anew on resume; they are durable at once.
+UPDATE session SET tenant_id = :tenant_id, principal = :principal, agent_template_id = :agent_template_id,
+  correlation_id = :correlation_id, workspace = :workspace
+WHERE session_pk = :session_pk;
+
+-- name: session_caps
+-- Retention caps given anew; they hold from the next insert on.
+UPDATE session SET max_runs_retained = :max_runs_retained, max_events_per_run = :max_events_per_run,
+  max_event_bytes_per_run = :max_event_bytes_per_run, max_trace_events = :max_trace_events,
+  max_terminal_subagent_tasks = :max_terminal_subagent_tasks
+WHERE session_pk = :session_pk;
+
+-- name: session_claim
+-- Who may write from now on. `dead_owner` is one whose kernel lock was found free; the fence makes its writes void.
+UPDATE session SET owner = :owner, fence = fence + 1
+WHERE session_pk = :session_pk AND (owner IS NULL OR owner = :owner OR owner = :dead_owner)
+RETURNING fence, live_branch;
+
+-- name: session_release
+-- The operation is over; a claim of somebody else stays.
+UPDATE session SET owner = NULL WHERE session_pk = :session_pk AND owner = :owner AND fence = :fence;
+
+-- name: session_delete
+-- The triggers take everything that belongs to it.
+DELETE FROM session WHERE session_pk = :session_pk;
+
+-- name: session_get
+-- One session with its options.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk WHERE s.session_id = :session_id;
+
+-- name: session_list
+-- Sessions in the order they were made, filtered by tags: for each, `any_` 1 lets every value pass, else it must be equal.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk
+WHERE (:any_tenant_id OR s.tenant_id IS :tenant_id) AND (:any_principal OR s.principal IS :principal)
+  AND (:any_agent_template_id OR s.agent_template_id IS :agent_template_id)
+  AND (:any_correlation_id OR s.correlation_id IS :correlation_id)
+  AND s.session_pk > :after_pk
+ORDER BY s.session_pk LIMIT :limit;

@@ -1,0 +1,10 @@
+-- name: trace_append
+-- What one tool run cost, with the next number of its session.
+INSERT INTO trace(id, run_pk, fence, ts_ms, kind, name, payload)
+SELECT session_pk << 32 | trace_count, :run_pk, :fence, :ts_ms, :kind, :name, :payload
+FROM session WHERE session_pk = :session_pk;
+
+-- name: trace_list
+-- The traces that are kept of a session, oldest first.
+SELECT t.number, i.run_id, t.ts_ms, t.payload FROM trace t LEFT JOIN run_identity i ON i.run_pk = t.run_pk
+WHERE t.id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 ORDER BY t.id;

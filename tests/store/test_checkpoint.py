@@ -1,0 +1,93 @@
+"""The WAL: folded back in time, under the guard where SQLite needs one, and never for nothing."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+
+import pytest
+
+from thence.store.checkpoint import Checkpointer, has_wal_reset_bug
+from thence.store.connect import MIB
+from thence.store.sqlite import SqliteStore
+
+
+def test_the_wal_stays_bounded(open_store, say):
+    store = open_store(durability="process")
+    largest = 0
+    for number in range(20_000):
+        store.commit(say.add(f"w{number}", durable=False))
+        largest = max(largest, store.stats().wal_bytes)
+    assert largest < 32 * 1024 * 1024
+    assert store.stats().checkpoints > 3
+
+
+def test_a_reader_in_the_way_of_checkpoints(open_store, say, tmp_path):
+    store = open_store(durability="process")
+    store.commit(say.add("a"))
+    reader = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM owner").fetchone()
+    for number in range(300):
+        store.commit(say.add(f"r{number}", program="x" * 20_000))
+    pinned = store.stats()
+    reader.execute("COMMIT")
+    reader.close()
+    for number in range(1500):
+        store.commit(say.add(f"s{number}", durable=False))
+    assert pinned.checkpoints < 30  # it does not press on in vain
+    assert store.stats().wal_bytes < pinned.wal_bytes
+
+
+def test_a_large_wal_is_said_once(caplog):
+    checkpointer = Checkpointer("file::memory:")
+    with caplog.at_level(logging.WARNING):
+        for mib in (10, 63, 64, 70, 80, 10, 65):
+            checkpointer.wrote(1, mib * MIB)
+    assert len(caplog.records) == 2
+
+
+def test_when_a_checkpoint_is_due():
+    checkpointer = Checkpointer("file::memory:")
+    checkpointer.wrote(1000, 4 * MIB - 1)
+    assert not checkpointer.due(idle=True)
+    checkpointer.wrote(1, 4 * MIB)
+    checkpointer.wrote(100, 4 * MIB)
+    assert checkpointer.due(idle=True)
+    assert not checkpointer.due(idle=False)
+    checkpointer.wrote(1, 17 * MIB)
+    assert checkpointer.due(idle=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "bug"),
+    [
+        ((3, 37, 0), True), ((3, 40, 1), True), ((3, 44, 5), True), ((3, 44, 6), False), ((3, 44, 7), False),
+        ((3, 45, 0), True), ((3, 50, 6), True), ((3, 50, 7), False), ((3, 51, 0), True), ((3, 51, 2), True),
+        ((3, 51, 3), False), ((3, 52, 0), False), ((4, 0, 0), False),
+    ],
+)  # fmt: skip
+def test_which_sqlite_needs_the_guard(version, bug):
+    assert has_wal_reset_bug(version) is bug
+
+
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
+def test_checkpoints_beside_writers_lose_nothing(say, tmp_path, seconds):
+    """Each process folds the WAL back after every commit: where SQLite has the WAL-reset bug, the guard must hold."""
+    path = tmp_path / "a.db"
+    SqliteStore(path, "maker").close()
+    code = """
+import thence.store.checkpoint as checkpoint
+checkpoint.SOFT_BYTES = 1
+s = SqliteStore(db, "o" + sys.argv[2], durability="process")
+end = time.monotonic() + float(sys.argv[3])
+n = 0
+while time.monotonic() < end:
+    s.commit(add(f"w{sys.argv[2]}-{n}")); n += 1
+print(n, s.stats().checkpoints); s.close()
+"""
+    found = [line.split() for line in say.finish([say.spawn(code, path, number, seconds) for number in range(3)])]
+    store = SqliteStore(path, "last")
+    assert len(store.read(say.names)) == sum(int(count) for count, _ in found)
+    store.close()
+    assert sum(int(checkpoints) for _, checkpoints in found) > 100
