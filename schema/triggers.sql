@@ -71,7 +71,8 @@ CREATE TRIGGER ancestry_no_update BEFORE UPDATE ON ancestry BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
 END;
 CREATE TRIGGER ancestry_no_delete BEFORE DELETE ON ancestry
-WHEN EXISTS(SELECT 1 FROM branch b JOIN session s ON s.session_pk = b.session_pk WHERE b.branch_pk = OLD.branch_pk) BEGIN
+WHEN EXISTS(SELECT 1 FROM branch b JOIN session s ON s.session_pk = b.session_pk
+            WHERE b.branch_pk = OLD.branch_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
 END;
 -- A tombstone says with which hash the chain goes on: it stays as long as its branch.
@@ -83,7 +84,8 @@ CREATE TRIGGER tombstone_no_update BEFORE UPDATE ON tombstone BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
 END;
 CREATE TRIGGER tombstone_no_delete BEFORE DELETE ON tombstone
-WHEN EXISTS(SELECT 1 FROM branch b JOIN session s ON s.session_pk = b.session_pk WHERE b.branch_pk = OLD.branch_pk) BEGIN
+WHEN EXISTS(SELECT 1 FROM branch b JOIN session s ON s.session_pk = b.session_pk
+            WHERE b.branch_pk = OLD.branch_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
 END;
 
@@ -274,7 +276,8 @@ WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.session_
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a task');
 END;
 CREATE TRIGGER task_no_replace BEFORE INSERT ON task
-WHEN EXISTS(SELECT 1 FROM task WHERE task_pk = NEW.task_pk OR (session_pk = NEW.session_pk AND task_id = NEW.task_id)) BEGIN
+WHEN EXISTS(SELECT 1 FROM task
+            WHERE task_pk = NEW.task_pk OR (session_pk = NEW.session_pk AND task_id = NEW.task_id)) BEGIN
   SELECT RAISE(ABORT, 'thence:TASK_EXISTS task exists');
 END;
 CREATE TRIGGER task_cancelled_is_final BEFORE UPDATE OF status ON task

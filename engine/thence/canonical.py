@@ -39,6 +39,12 @@ def dumps(value: Json) -> str:
     return _encoder.encode(value)
 
 
+def dumps_checked(value: Json) -> str:
+    """The canonical text of a value whose parts were all checked when they came in: a few times faster than
+    :func:`dumps`. What slipped through still fails closed (NaN here, a lone surrogate when the text is encoded)."""
+    return _encoder.encode(value)
+
+
 def loads(text: str) -> Any:
     """Parse JSON strictly: no NaN, no depth over 200, no lone surrogate, integers exact.
 

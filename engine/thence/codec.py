@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from .canonical import Json, dumps, loads
+from .canonical import Json, dumps, dumps_checked, loads
 from .chat import Usage
 from .errors import UnknownCriticalFact
 from .facts import (
@@ -62,7 +62,8 @@ def encode(payload: Payload) -> Encoded:
     blobs: Blobs = {}
     if isinstance(payload, Note):
         return Encoded(payload.kind, dumps(payload.payload), blobs)
-    return Encoded(KINDS[type(payload)], dumps(_ENCODERS[type(payload)](payload, blobs)), blobs)
+    # Every value in a payload was checked at its door: arguments when parsed, results when encoded, options when set.
+    return Encoded(KINDS[type(payload)], dumps_checked(_ENCODERS[type(payload)](payload, blobs)), blobs)
 
 
 def decode(kind: str, text: str, lookup: Lookup) -> Payload:
@@ -82,7 +83,7 @@ def decode(kind: str, text: str, lookup: Lookup) -> Payload:
 
 def chain(prev_hash: bytes, seq: int, kind: str, key: str, cause: str | None, text: str) -> bytes:
     """Hash of a fact: SHA-256 of the previous hash and the canonical JSON of [seq, kind, key, cause, text]."""
-    return hashlib.sha256(prev_hash + dumps([seq, kind, key, cause, text]).encode()).digest()
+    return hashlib.sha256(prev_hash + dumps_checked([seq, kind, key, cause, text]).encode()).digest()
 
 
 def blob_sha(data: bytes) -> str:
@@ -131,7 +132,7 @@ def _encode_part(part: Part, blobs: Blobs) -> Json:
         out["type"] = "text"
         _put(out, "text", part.text, blobs)
     elif isinstance(part, Data):
-        text = dumps(part.value)
+        text = dumps_checked(part.value)
         if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
             return {"type": "json", "value": part.value}
         out["type"] = "json"
@@ -196,7 +197,7 @@ def _encode_call(call: Call, blobs: Blobs) -> Json:
         out["problem"] = call.problem
         _put(out, "raw", call.raw, blobs)
         return out
-    text = dumps(call.arguments)
+    text = dumps_checked(call.arguments)
     if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
         out["arguments"] = call.arguments
     else:

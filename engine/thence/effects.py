@@ -36,12 +36,13 @@ class Effect(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Somebody wants this run to stop. ``cancel`` is final; after ``interrupt`` it can be resumed.
+    """This run is to stop. ``cancel`` is final; after ``interrupt``, and after a ``timeout`` of the whole run, it can be
+    resumed.
 
     ``grace_ms`` is how long in-flight results may still land.
     """
 
-    kind: Literal["cancel", "interrupt"]
+    kind: Literal["cancel", "interrupt", "timeout"]
     reason: str = ""
     grace_ms: int = 5000
 
@@ -77,6 +78,11 @@ class GuardDecision:
     consumed: float = 0.0
     limit: float = 0.0
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IsGuarded(Effect[bool]):
+    """Whether there is a guard to ask just now: it may be set and cleared while a run is live."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from .canonical import dumps, sha256_hex
+from .canonical import dumps_checked, sha256_hex
 from .chat import Usage
 from .errors import IllegalFact
 from .facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Note, Payload, Returned, call_key
@@ -57,7 +57,7 @@ class State:
 
     ``turn`` counts turns of the log; ``request``, ``rounds``, ``usage``, ``tool_calls`` and the rest are of the newest
     turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
-    what makes the turn fail once all its calls have results.
+    what makes the turn fail once all its calls have results. ``cut``: a result of this log was shown only in part.
     """
 
     phase: Phase = Phase.IDLE
@@ -76,6 +76,7 @@ class State:
     usage: Usage = Usage()
     without_usage: int = 0
     tool_calls: int = 0
+    cut: bool = False
     configs: int = 0
     config: Configured | None = None
     ended: Ended | None = None
@@ -123,7 +124,7 @@ def next_step(state: State, limits: Limits) -> Step:
 
 def signature(call: Call) -> str:
     """Tool name and SHA-256 of the canonical arguments: equal for calls that do the same."""
-    return f"{call.name}:{sha256_hex(call.raw if call.arguments is None else dumps(call.arguments))}"
+    return f"{call.name}:{sha256_hex(call.raw if call.arguments is None else dumps_checked(call.arguments))}"
 
 
 def _wants_more(state: State, limits: Limits) -> bool:
@@ -143,7 +144,7 @@ def _configured(state: State, fact: Configured) -> State:
 def _asked_idle(state: State, fact: Asked) -> State:
     if fact.origin != "host":
         raise IllegalFact(f"a {fact.origin} message cannot begin a turn")
-    return State(phase=Phase.INFER, turn=state.turn + 1, config=state.config, configs=state.configs)
+    return State(Phase.INFER, state.turn + 1, cut=state.cut, config=state.config, configs=state.configs)
 
 
 def _asked_again(state: State, fact: Asked) -> State:
@@ -186,6 +187,7 @@ def _returned(state: State, fact: Returned) -> State:
         loop=loop,
         fatal=state.fatal or fatal,
         tool_calls=state.tool_calls + executed,
+        cut=state.cut or "output" in fact.metadata,
     )
 
 

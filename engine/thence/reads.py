@@ -84,11 +84,12 @@ class InboxRow:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The newest run of a session."""
+    """The newest run of a session; one that was evicted has ended, and says ``failed``."""
 
     run_id: str
+    run_pk: int
     status: str
-    resumable: bool
+    error_code: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,15 @@ def _fact(row: Row, payload: Payload) -> LoggedFact:
     return LoggedFact(fact, NewFact(key, cause, payload), digest)
 
 
+def fact_by_key(branch_pk: int, key: str) -> Query[LoggedFact | None]:
+    """One visible fact of a branch by its key."""
+    params: Params = {"branch_pk": branch_pk, "key": key}
+    return Query(
+        (Select("fact_by_key", params), Select("fact_by_key_blobs", params)),
+        lambda rows: _facts(rows)[0] if rows[0] else None,
+    )
+
+
 def head(branch_pk: int) -> Query[Head | None]:
     """How far a branch has come."""
     return Query(
@@ -202,7 +212,7 @@ def last_run(session_pk: int) -> Query[LastRun | None]:
     """The newest run of a session."""
     return Query(
         (Select("run_last", {"session_pk": session_pk}),),
-        lambda rows: LastRun(rows[0][0][0], rows[0][0][1], bool(rows[0][0][2])) if rows[0] else None,
+        lambda rows: LastRun(*rows[0][0]) if rows[0] else None,
     )
 
 

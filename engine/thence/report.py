@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .canonical import Json, dumps
+from .canonical import Json, dumps_checked
 from .effects import GuardDecision, Landed
 from .errors import ThenceError
 from .events import NewEvent
@@ -39,7 +39,7 @@ def end_of_answer(number: int, answer: Answered, calls: Sequence[OpenCall]) -> t
 def call_started(call: OpenCall) -> NewEvent:
     """``tool_execution_start``"""
     payload: dict[str, Json] = {"id": call.key, "name": call.call.name}
-    text = dumps(call.call.arguments)
+    text = dumps_checked(call.call.arguments)
     payload["args"] = call.call.arguments if len(text) <= MAX_EVENT_TEXT else shorten(text)
     return NewEvent("tool_execution_start", payload)
 

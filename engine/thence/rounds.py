@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import writes
 from .codec import blob_sha
-from .effects import AskGuard, AwaitTool, Flow, Landed, Now, StartTool, Stopped
+from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, StartTool, Stopped
 from .facts import Denied, Returned, Text
 from .fold import Phase
 from .judge import judge
@@ -46,7 +46,9 @@ class Rounds:
             for verdict in verdicts:
                 if not isinstance(verdict, Run):
                     self._refuse(verdict.call, verdict.result)
-                elif setup.guarded and (denied := (yield from self._check_budget(verdict.call))):
+                    continue
+                denied = yield from self._check_budget(verdict.call)
+                if denied is not None:
                     self._refuse(verdict.call, denied)
                 else:
                     batch.append(verdict.call)
@@ -57,6 +59,8 @@ class Rounds:
         return None
 
     def _check_budget(self, call: OpenCall) -> Flow[Denied | None]:
+        if not (yield from IsGuarded()):
+            return None
         yield from self.turn.flush()
         decision = yield from AskGuard("check_before_tool", call.call.name)
         self.turn.note_decision(decision)

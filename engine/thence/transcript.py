@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from .canonical import Json, NotJson, dumps, loads
+from .canonical import Json, NotJson, dumps, dumps_checked, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, UserMessage
 from .facts import Answered, Asked, Call, Denied, NewFact, Returned, call_key, text_of
 
@@ -81,7 +81,7 @@ class Transcript:
 
     def _chat_call(self, position: int, call: Call) -> ChatCall:
         key = call_key(self._turn, self._request, position)
-        return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else dumps(call.arguments))
+        return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else dumps_checked(call.arguments))
 
     def _add_result(self, key: str, text: str, ok: bool) -> None:
         call = self._calls[key]
@@ -102,7 +102,8 @@ def record_answer(reply: Reply, model: str) -> Answered:
     calls = tuple(_record_call(call, reply.stop_reason) for call in reply.calls)
     text = _clean(reply.text)
     name = _clean(reply.model or model)
-    return Answered(text, calls, reply.usage, _clean(reply.stop_reason), name, reply.opaque)
+    opaque = None if reply.opaque is None else loads(dumps(reply.opaque))
+    return Answered(text, calls, reply.usage, _clean(reply.stop_reason), name, opaque)
 
 
 def _record_call(raw: RawCall, stop_reason: str) -> Call:

@@ -14,7 +14,7 @@ from typing import Literal, assert_never
 from . import writes
 from .canonical import Json
 from .chat import Request, ToolSpec, Usage
-from .effects import AskGuard, AskModel, Backoff, Commit, DrainTools, Flow, GuardDecision, ModelFailed, Now, Stopped
+from .effects import AskGuard, AskModel, Backoff, Commit, DrainTools, Flow, GuardDecision, IsGuarded, ModelFailed, Now, Stopped
 from .errors import BudgetExhausted, RunFailed, RunInterrupted, ThenceError
 from .events import NewEvent
 from .facts import Asked, Ended, NewFact, Payload, Text, answer_key, turn_key
@@ -40,7 +40,7 @@ class Setup:
     traits: Mapping[str, Traits]
     limits: Limits
     output_schema: Mapping[str, Json] | None = None
-    guarded: bool = False
+    reread: ToolSpec | None = None
     max_attempts: int = 3
 
 
@@ -143,16 +143,15 @@ class Turn:
         while True:
             attempt += 1
             self.say(start_of_request(number))
-            if setup.guarded:
-                refusal = yield from self._check_model_budget()
-                if refusal is not None:
-                    return refusal
+            refusal = yield from self._check_model_budget()
+            if refusal is not None:
+                return refusal
             yield from self.flush()
             request = Request(
                 setup.model,
                 setup.instructions,
                 self.log.transcript.snapshot(),
-                setup.specs if offer_tools else (),
+                self._offered() if offer_tools else (),
                 setup.settings,
                 setup.output_schema,
             )
@@ -166,7 +165,7 @@ class Turn:
             stopped = yield from Backoff(attempt, said.retry_after_s)
             if stopped is not None:
                 return (yield from self.stop(stopped))
-        if setup.guarded and said.usage is not None:
+        if said.usage is not None and (yield from IsGuarded()):
             yield from AskGuard("record_after_llm", said.usage)
         answer = record_answer(said, setup.model)
         self.stage(step, f"infer:{step}", answer)
@@ -174,7 +173,14 @@ class Turn:
         self.say(*end_of_answer(number, answer, self.log.state.open))
         return None
 
+    def _offered(self) -> tuple[ToolSpec, ...]:
+        """The host's tools, and ``read_output`` from the first result on that was shown only in part."""
+        setup = self.setup
+        return (*setup.specs, setup.reread) if self.log.state.cut and setup.reread else setup.specs
+
     def _check_model_budget(self) -> Flow[Outcome | None]:
+        if not (yield from IsGuarded()):
+            return None
         yield from self.flush()
         estimate = (self.log.transcript.bytes + len(self.setup.instructions)) // 4
         decision = yield from AskGuard("check_before_llm", estimate)
@@ -223,6 +229,8 @@ class Turn:
         yield from self.rounds.land_all(landed)
         if stopped.kind == "interrupt":
             return (yield from self._interrupt())
+        if stopped.kind == "timeout":
+            return (yield from self.fail(RunFailed("EXECUTION_TIMEOUT", stopped.reason, run_id=self.ids.run_id, resumable=True)))
         self.rounds.settle_cancelled(stopped.reason)
         return (yield from self.end("cancelled", "CANCELLED", stopped.reason or None))
 

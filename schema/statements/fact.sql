@@ -24,3 +24,21 @@ JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1)
   AND f.blobs IS NOT NULL
 JOIN json_each(f.blobs) j
 JOIN blob b ON b.sha256 = j.value;
+
+-- name: fact_by_key
+-- One visible fact of a branch by its key: of its own, or of an ancestor's stretch.
+SELECT f.seq, f.kind, f.key, f.cause, i.run_id, f.prev_hash, f.hash, f.payload
+FROM fact f LEFT JOIN run_identity i ON i.run_pk = f.run_pk
+WHERE f.branch_pk = :branch_pk AND f.key = :key
+UNION ALL
+SELECT f.seq, f.kind, f.key, f.cause, i.run_id, f.prev_hash, f.hash, f.payload
+FROM ancestry a JOIN fact f ON f.branch_pk = a.ancestor_pk AND f.key = :key
+LEFT JOIN run_identity i ON i.run_pk = f.run_pk
+WHERE a.branch_pk = :branch_pk AND f.seq BETWEEN a.first_seq AND a.last_seq
+LIMIT 1;
+
+-- name: fact_by_key_blobs
+-- The blobs that its payload names.
+SELECT b.sha256, b.bytes FROM fact f JOIN json_each(f.blobs) j JOIN blob b ON b.sha256 = j.value
+WHERE f.key = :key AND f.blobs IS NOT NULL
+  AND (f.branch_pk = :branch_pk OR f.branch_pk IN (SELECT ancestor_pk FROM ancestry WHERE branch_pk = :branch_pk));

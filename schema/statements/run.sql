@@ -59,6 +59,7 @@ LEFT JOIN run_identity n ON n.resumed_from = r.run_pk
 WHERE i.run_id = :run_id;
 
 -- name: run_last
--- The newest run of a session: what a new turn finds.
-SELECT i.run_id, r.status, r.resumable FROM run r JOIN run_identity i ON i.run_pk = r.run_pk
-WHERE r.session_pk = :session_pk ORDER BY r.run_no DESC LIMIT 1;
+-- The newest run of a session: what a new turn finds. Its row may have been evicted: then it has ended.
+SELECT i.run_id, i.run_pk, coalesce(r.status, 'failed'), r.error_code
+FROM run_identity i LEFT JOIN run r ON r.run_pk = i.run_pk
+WHERE i.session_pk = :session_pk ORDER BY i.run_pk DESC LIMIT 1;

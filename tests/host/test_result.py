@@ -98,6 +98,10 @@ def test_a_model_with_types_of_its_own_is_dumped_by_itself() -> None:
     assert encoded.ok and "hush" not in encoded.text and '"secret":"**********"' in encoded.text
 
 
+def test_a_model_is_dumped_the_second_time_as_deep_as_the_first() -> None:
+    assert encode_result(nested(100, Loop(more=nested(60, SecretStr("hush"))))).ok
+
+
 class Evil:
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -223,6 +223,12 @@ def test_an_exact_fit_is_not_called_cut(place: Path, way: None) -> None:
     assert hands.ok("grep", pattern="e$", path="a.txt") == "a.txt:1: one\na.txt:3: three"
 
 
+def test_one_entry_too_many_is_said(place: Path, way: None) -> None:
+    hands = Hands(place, bounds=Bounds(scanned=1))
+    assert "more than 1 entries" in hands.ok("ls")
+    assert "more than 1 entries" in hands.ok("glob", pattern="*")
+
+
 def test_time_is_bounded_and_cancel_stops(place: Path) -> None:
     late = Hands(place, bounds=Bounds(seconds=0.0))
     assert "stopped after 0 s" in late.ok("glob", pattern="**")

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
 from thence.chat import Reply, Request
 
 
@@ -56,7 +57,9 @@ class Wire:
     def fails(self, status: int, error: Any, **headers: str) -> None:
         """Answer the next request with an error object; ``retry_after`` is sent as ``retry-after``."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.answers.append((status, {"content-type": "application/json", **sent}, json.dumps({"error": error}).encode()))
+        self.answers.append(
+            (status, {"content-type": "application/json", **sent}, json.dumps({"error": error}).encode())
+        )
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def wire() -> Iterator[Wire]:
             del format, args
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         state.url = f"http://127.0.0.1:{server.server_port}/v1"
         yield state
         server.shutdown()
@@ -90,7 +93,14 @@ def chunk(*, text: str | None = None, finish: str | None = None, usage: Any = No
     if text is not None:
         delta["content"] = text
     choices = [{"index": 0, "delta": delta, "finish_reason": finish}] if delta or finish else []
-    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": choices, "usage": usage}
+    return {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m-1",
+        "choices": choices,
+        "usage": usage,
+    }
 
 
 @pytest.fixture(name="chunk")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from thence.errors import ModelError
 from thence.models.resolve import resolve_model
 from thence.models.scripted import ScriptedModel

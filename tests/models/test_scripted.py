@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
 from thence.chat import AsyncModel, RawCall, ReasoningDelta, Reply, Request, SyncModel, TextDelta, Usage, UserMessage
 from thence.errors import ModelError
 from thence.models.scripted import ScriptedModel, call, reply
@@ -52,7 +53,9 @@ def test_usage_and_stop_reason() -> None:
 
 
 def test_deltas_replace_the_text_and_may_break(ask: Any) -> None:
-    model = ScriptedModel([reply("ab", deltas=["a", ReasoningDelta("hm"), "b"]), reply("ab", deltas=["a", OSError("cut")])])
+    model = ScriptedModel(
+        [reply("ab", deltas=["a", ReasoningDelta("hm"), "b"]), reply("ab", deltas=["a", OSError("cut")])]
+    )
     assert ask(model, HELLO)[:-1] == [TextDelta("a"), ReasoningDelta("hm"), TextDelta("b")]
     with pytest.raises(OSError, match="cut"):
         ask(model, HELLO)

@@ -30,7 +30,7 @@ def filled(file: SchemaFile) -> None:
         file.trace(pk)
     file.delta(run)
     file.task(pk, "t", status="completed", finished_ms=1)
-    file.event_in(run_id="r", request_id="q")
+    file.event_in(run_id="r", request_id="q", ts_ms=5)
 
 
 def objects(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
@@ -41,7 +41,7 @@ def test_a_dump_of_the_schema_loads_again() -> None:
     file, copy = SchemaFile(), sqlite3.connect(":memory:")
     copy.executescript("\n".join(file.db.iterdump()))
     assert objects(copy) == objects(file.db)
-    assert len(objects(copy)) > 100
+    assert len(objects(copy)) > 80
     copy.close()
     file.db.close()
 
@@ -54,17 +54,13 @@ def test_a_dump_with_rows_is_the_same_each_time_and_its_rows_load_again() -> Non
     dump = list(first.db.iterdump())
     assert dump == list(second.db.iterdump())
     copy = sqlite3.connect(":memory:", isolation_level=None)
-    copy.executescript("\n".join(loadable(first.db, dump)))
+    copy.executescript("\n".join(dump))
     assert objects(copy) == objects(first.db)
     for table in first.tables:
         rows = f"SELECT * FROM {table} ORDER BY 1, 2"
         assert copy.execute(rows).fetchall() == first.all(rows), table
     for db in (first.db, second.db, copy):
         db.close()
-
-
-def loadable(db: sqlite3.Connection, dump: list[str]) -> list[str]:
-    return dump
 
 
 def test_no_syntax_is_newer_than_the_floor() -> None:

@@ -197,6 +197,17 @@ def test_the_byte_cap_of_waiting_events_is_inclusive(file: SchemaFile) -> None:
     for size in (4, 8, 12):
         file.event_in(run_id="r", payload=padded(size))
     assert [len(payload) for payload in waiting(file)] == [8, 12]
+    file.event_in(run_id="r", payload=padded(20))
+    assert [len(payload) for payload in waiting(file)] == [20]
+
+
+def test_a_waiting_event_above_the_byte_cap_is_dropped_alone(file: SchemaFile) -> None:
+    pk = file.session("s", max_events_per_run=2, max_event_bytes_per_run=20)
+    file.run(pk, "r")
+    for size in (4, 8, 21):
+        file.event_in(run_id="r", payload=padded(size))
+    assert [len(payload) for payload in waiting(file)] == [4, 8]
+    assert file.one("SELECT outside_events_dropped FROM runs") == 1
 
 
 def test_a_row_that_names_another_sessions_run_is_dropped(file: SchemaFile) -> None:
@@ -249,7 +260,8 @@ def shell_of(tmp_path: Path) -> list[str]:
 
 def test_another_program_needs_only_sqlite(tmp_path: Path) -> None:
     made = SchemaFile(schema_sql(), tmp_path / "a.db")
-    made.sql("PRAGMA journal_mode = WAL")
+    for pragma in ("journal_mode = WAL", "synchronous = OFF"):
+        made.sql(f"PRAGMA {pragma}")
     pk = made.session("s", owner=None)
     made.end_run(made.run(pk, "r"))
     shell = shell_of(tmp_path)

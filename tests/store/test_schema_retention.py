@@ -79,7 +79,7 @@ class Retention(RuleBasedStateMachine):
 
 TestRetention = Retention.TestCase
 TestRetention.settings = settings(
-    max_examples=200,
+    max_examples=100,
     stateful_step_count=50,
     deadline=None,
     derandomize=True,
@@ -97,7 +97,7 @@ def file() -> Iterator[SchemaFile]:
 def test_long_random_walks_agree_with_the_model(file: SchemaFile) -> None:
     pair = Pair(file)
     random = Random(9)
-    for _ in range(3_000):
+    for _ in range(1_500):
         pair.random_step(random)
         pair.check()
 

@@ -28,12 +28,12 @@ def ask_model(world: RunWorld, effect: AskModel) -> Flow[Reply | ModelFailed | S
         return ModelFailed(RunFailed("SESSION_CONFIGURATION_ERROR", "no model was given to the agent or the session"))
     job = Job("model", effect.step)
     pieces = _Pieces(world, effect.step)
-    limit, total = around.limits.llm_api_timeout_ms, world.run_deadline
+    limit = around.limits.llm_api_timeout_ms
     deadline = None if limit is None else time.monotonic() + limit / 1000
     yield Start(model_spawn(around.model, effect.request, job, world.post, prefer_async=around.prefer_async))
     reply: Reply | None = None
     while True:
-        due = [t for t in (deadline, total, pieces.due) if t is not None]
+        due = [t for t in (deadline, pieces.due) if t is not None]
         item = yield from world.take(min(due) if due else None)
         if world.stopped is not None:
             _drop(job)
@@ -46,9 +46,6 @@ def ask_model(world: RunWorld, effect: AskModel) -> Flow[Reply | ModelFailed | S
         elif isinstance(item, Finished) and item.job is job:
             return reply if item.error is None and reply is not None else ModelFailed(*_failure(item.error))
         now = time.monotonic()
-        if total is not None and now >= total:
-            _drop(job)
-            return ModelFailed(RunFailed("EXECUTION_TIMEOUT", "Execution timeout reached during LLM call"))
         if deadline is not None and now >= deadline:
             _drop(job)
             return ModelFailed(ModelError("timeout", f"LLM call timed out after {limit} ms", retryable=True))

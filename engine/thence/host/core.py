@@ -22,6 +22,8 @@ from ..steps import Traits
 from ..turn import Setup
 from .env import HostEnv
 from .guard import Guarded
+from .reread import NAME as REREAD
+from .reread import reread_tool
 from .toolkit import Tool
 from .workers import Workers
 from .world import Surroundings
@@ -122,6 +124,17 @@ class SessionCore:
     guard: Guarded | None
     log: Log | None = None
     closed: bool = False
+    _tools: Mapping[str, Tool] | None = None
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The agent's tools, and ``read_output`` for what they return too much of, unless the host has one of its own."""
+        if self._tools is None:
+            own = self.agent.tools
+            self._tools = own
+            if own and REREAD not in own:
+                self._tools = {**own, REREAD: reread_tool(self.agent.store, self.session_pk, self.session_id)}
+        return self._tools
 
     def check_open(self) -> None:
         """Raises SessionClosed after close, of the session or of its agent."""
@@ -141,21 +154,21 @@ class SessionCore:
             instructions=shaping.get("instructions", agent.instructions),
             settings=shaping.get("model_settings", agent.settings),
             specs=tuple(tool.spec for tool in agent.tools.values()),
-            traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms) for t in agent.tools.values()},
+            traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms) for t in self.tools.values()},
+            reread=self.tools[REREAD].spec if self.tools is not agent.tools else None,
             limits=limits,
-            guarded=True,
             # A reader has already seen what the broken attempt streamed: one more attempt, whatever the threshold (§5).
             max_attempts=min(2, limits.circuit_breaker_threshold) if streaming else limits.circuit_breaker_threshold,
         )
 
-    def surroundings(self, setup: Setup, on_event: Callable[[Event], None], *, prefer_async: bool) -> Surroundings:
+    def surroundings(self, setup: Setup, on_event: Callable[[Event], None] | None, *, prefer_async: bool) -> Surroundings:
         """What a run's world needs of this session."""
         return Surroundings(
             env=self.env,
             tags=self.tags,
             workspace=self.workspace,
             limits=setup.limits,
-            tools=self.agent.tools,
+            tools=self.tools,
             model=self.model,
             guard=lambda: self.guard,
             forbidden_files=self.agent.store.forbidden_files,
@@ -186,6 +199,10 @@ class PlainWorld:
     def now_ms(self) -> int:
         """The clock."""
         return self._env.clock.now_ms()
+
+    def is_guarded(self) -> bool:
+        """Nothing here is."""
+        return False
 
     def cancelled(self) -> None:
         """Short flows run to their end."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..effects import Commit, Effect, Flow, Now, Read
+from ..effects import Commit, Effect, Flow, IsGuarded, Now, Read
 from ..plan import Store
 from .jobs import Item, Spawn
 from .workers import Workers
@@ -42,6 +42,8 @@ class World(Protocol):
     def committed(self, effect: Commit) -> None: ...
 
     def now_ms(self) -> int: ...
+
+    def is_guarded(self) -> bool: ...
 
     def cancelled(self) -> None:
         """The task that drives the flow was cancelled: the flow is told at its next safe point."""
@@ -109,6 +111,8 @@ def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, worke
             return store.read(effect.query)
         if isinstance(effect, Now):
             return world.now_ms()
+        if isinstance(effect, IsGuarded):
+            return world.is_guarded()
         if isinstance(effect, Take):
             return mailbox.take(effect.timeout_s)
         if isinstance(effect, Start):
@@ -141,6 +145,8 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return await _through_cancel(store.aread(effect.query), world)
         if isinstance(effect, Now):
             return world.now_ms()
+        if isinstance(effect, IsGuarded):
+            return world.is_guarded()
         if isinstance(effect, Take):
             return await _take(mailbox, effect.timeout_s, world)
         if isinstance(effect, Start):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..chat import AsyncModel, Delta, Model, Reply, Request, SyncModel
+from ..chat import Delta, Model, Reply, Request
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +72,10 @@ class Spawn:
 
 def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_async: bool) -> Spawn:
     """A model's stream as a job, in the face that suits the caller if the model has both."""
-    if isinstance(model, AsyncModel) and (prefer_async or not isinstance(model, SyncModel)):
-        stream = model.astream
+    # Looked up by name: a protocol's isinstance costs more than the rest of a round's bookkeeping.
+    stream = getattr(model, "astream", None)
+    pull = getattr(model, "stream", None)
+    if stream is not None and (prefer_async or pull is None):
 
         async def coroutine() -> None:
             error: BaseException | None = None
@@ -88,9 +90,8 @@ def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_
             post(Finished(job, error=error))
 
         return Spawn(job, coroutine=coroutine)
-    if not isinstance(model, SyncModel):
+    if pull is None:
         raise TypeError("a model needs a stream() or an astream() method")
-    pull = model.stream
 
     def plain() -> None:
         error: BaseException | None = None

@@ -28,13 +28,21 @@ def catch_up(log: Log) -> Flow[None]:
             return
 
 
-def settle_interrupted(ids: RunIds, log: Log, calls: Sequence[InflightCall], ended: Ended) -> Flow[None]:
-    """Close an unfinished turn: a landed result counts, a started call gets ``outcome unknown``, another ``not run``."""
+def settle_interrupted(
+    ids: RunIds, log: Log, calls: Sequence[InflightCall], ended: Ended, *, end_run: bool
+) -> Flow[None]:
+    """Close an unfinished turn: a landed result counts, a started call gets ``outcome unknown``, another ``not run``.
+
+    The facts are those of the unfinished run, which ``ids`` names; ``end_run`` says that its row is to end as well.
+    """
     facts = settling_facts(log, {call.call_key: call.result for call in calls}, ended)
     now = yield from Now()
     ops, head = writes.append(ids, log.head, facts, now)
-    forget = writes.forget_checkpoint(ids)
-    yield from Commit(Plan((*ops, writes.clear_calls(ids), forget)))
+    ops = (*ops, writes.clear_calls(ids), writes.forget_checkpoint(ids))
+    if end_run:
+        error = (ended.code or "INTERRUPTED", "interrupted, and settled by a later turn")
+        ops = (*ops, writes.end_run(ids, log.state, status="failed", now_ms=now, text=None, error=error))
+    yield from Commit(Plan(ops))
     log.add(facts)
     log.head = head
 

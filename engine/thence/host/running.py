@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from ..effects import Stopped
 from ..errors import SessionBusy
-from ..events import Event
 from ..options import OnInterrupted
 from ..turn import Outcome
 from .core import STOP_WAIT_S, SessionCore
@@ -44,7 +43,7 @@ class _Running:
         core = self.core
         setup = core.setup(streaming=self.streaming)
         buffer = LiveEvents(notify) if self.streaming else None
-        show: Callable[[Event], None] = buffer.put if buffer is not None else _nobody
+        show = None if buffer is None else buffer.put
         self.events = buffer
         self.world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
         return Sending(
@@ -175,8 +174,4 @@ class AsyncRunning(_Running):
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout_s)
         return self.done.is_set()
-
-
-def _nobody(event: Event) -> None:
-    """Nobody streams this run."""
 

@@ -13,7 +13,7 @@ from .. import reads, writes
 from ..canonical import dumps, sha256_hex
 from ..codec import blob_sha
 from ..effects import Commit, Flow, Now, Read
-from ..errors import RunInterrupted, SessionBusy, SessionNotFound, StoreError, ThenceError
+from ..errors import RunInterrupted, SessionBusy, SessionError, SessionNotFound, StoreError, ThenceError
 from ..facts import Asked, Configured, Ended, NewFact, Text, turn_key
 from ..fold import Phase
 from ..log import Log
@@ -97,8 +97,11 @@ def _see_to_unfinished(sending: Sending, ids: RunIds, log: Log) -> Flow[None]:
     if not failed and sending.on_interrupted == "raise":
         open_calls = tuple(call.key for call in log.state.open)
         raise RunInterrupted(last.run_id if last else "unknown", open_calls)
-    code = "SUPERSEDED" if failed else "INTERRUPTED"
-    yield from settle_interrupted(ids, log, calls, Ended("failed", code))
+    if last is None:
+        raise SessionError(f"the log of session '{sending.session_id}' has an open turn and no run: it was damaged")
+    ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
+    ended = Ended("failed", last.error_code if failed else "INTERRUPTED")
+    yield from settle_interrupted(ids, log, calls, ended, end_run=not failed)
 
 
 def _begin(sending: Sending, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]:

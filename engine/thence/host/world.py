@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class Surroundings:
     guard: Callable[[], Guarded | None]
     forbidden_files: Callable[[], frozenset[tuple[int, int]]]
     prefer_async: bool
-    on_event: Callable[[Event], None] = field(default=lambda event: None)
+    on_event: Callable[[Event], None] | None = None
 
 
 class RunWorld:
@@ -61,7 +61,8 @@ class RunWorld:
         self.stopped: Stopped | None = None
         self.next_sequence = 0
         self.next_delta = 1
-        self.run_deadline: float | None = None
+        limit = around.limits.max_execution_time_ms
+        self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
         self._polled = time.monotonic()
         self.bench = ToolBench(self)
         self._interpreters: dict[type[Any], Callable[[Any], Flow[Any]]] = {
@@ -84,6 +85,10 @@ class RunWorld:
             self.show(event, self.next_sequence, effect.ts_ms)
             self.next_sequence += 1
 
+    def is_guarded(self) -> bool:
+        """Whether the session has a budget guard just now."""
+        return self.around.guard() is not None
+
     def cancelled(self) -> None:
         """The task that drives this run was cancelled: interrupt the run."""
         self.request_stop(Stopped("interrupt", "the task was cancelled"))
@@ -102,8 +107,10 @@ class RunWorld:
 
     # ------------------------------------------------------------------ for the flows
     def show(self, event: NewEvent, sequence: int | None, ts_ms: int | None = None) -> None:
-        """Give an event to live readers. Provisional ones have no sequence."""
-        ids = self.ids
+        """Give an event to live readers, if there are any. Provisional ones have no sequence."""
+        ids, on_event = self.ids, self.around.on_event
+        if on_event is None:
+            return
         metadata: dict[str, Any] = {
             "run_id": ids.run_id if ids else None,
             "session_id": ids.session_id if ids else None,
@@ -111,7 +118,7 @@ class RunWorld:
             "timestamp_ms": self.now_ms() if ts_ms is None else ts_ms,
             **self.around.tags.given(),
         }
-        self.around.on_event(Event(event.type, event.payload, metadata))
+        on_event(Event(event.type, event.payload, metadata))
 
     def now_ms(self) -> int:
         """The session's clock."""
@@ -124,7 +131,10 @@ class RunWorld:
         if now >= due:
             yield from self._poll_inbox()
             due = self._polled + POLL_S
-        wait = due if until is None else min(until, due)
+        if self._run_deadline is not None and now >= self._run_deadline and self.stopped is None:
+            limit = self.around.limits.max_execution_time_ms
+            self.stopped = Stopped("timeout", f"Execution timeout: the run passed max_execution_time_ms={limit}")
+        wait = min(t for t in (until, due, self._run_deadline) if t is not None)
         item: Item | None = yield from Take(max(0.0, wait - now))
         return item
 

@@ -109,22 +109,18 @@ class OpenAIModel:
         yield answer.finish()
 
     def close(self) -> None:
-        """Release all connections; those of a running event loop close there, soon. A later use opens new ones."""
+        """Release the connections of the blocking face. A later use opens new ones."""
         with self._lock:
             client, self._client = self._client, None
-            others, self._async_clients = self._async_clients, {}
         if client is not None:
             client.close()
-        for loop, other in others.items():
-            if loop.is_running():
-                asyncio.run_coroutine_threadsafe(other.close(), loop)
 
     async def aclose(self) -> None:
-        """Release all connections, waiting for those of the running event loop."""
+        """Release the connections of the running event loop, and those of the blocking face."""
         with self._lock:
-            mine = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if mine is not None:
-            await mine.close()
+            client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
         self.close()
 
     def _sync_client(self) -> OpenAI:

@@ -199,7 +199,7 @@ class SqliteStore:
     def owner_alive(self, owner: str) -> bool:
         """Whether the process called ``owner`` lives. The lock file of a dead one is removed."""
         self._check()
-        if self.path is None or owner == self._owner:
+        if self.path is None:
             return owner == self._owner
         try:
             return locks.probe(self.path, owner) == "alive"
