@@ -1,0 +1,80 @@
+"""What goes wrong, as exit codes and as text or JSON on stderr (§13)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from ..errors import SessionConfiguration, ThenceError
+from .text import json_text, visible
+
+OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+_CODES = {
+    "NOT_FOUND": NOT_FOUND,
+    "SESSION_NOT_FOUND": NOT_FOUND,
+    "SESSION_BUSY": BUSY,
+    "OWNERSHIP_LOST": BUSY,
+    "MIGRATION_BLOCKED": BUSY,
+    "BUDGET_EXHAUSTED": DENIED,
+    "SESSION_CONFIGURATION_ERROR": USAGE,
+}
+
+
+class NotFound(ThenceError):
+    """No such database, session or run."""
+
+    code = "NOT_FOUND"
+
+
+def exit_code(error: ThenceError) -> int:
+    """The exit code for an error of the library."""
+    return _CODES.get(error.code, FAILED)
+
+
+def complain(code: str, message: str, *, as_json: bool, hint: str = "") -> None:
+    """Tell what went wrong on stderr."""
+    if as_json:
+        click.echo(json_text({"error": {"code": code, "message": message}}, indent=None), err=True)
+        return
+    click.echo(f"Error: {visible(message)}", err=True)
+    if hint:
+        click.echo(visible(hint), err=True)
+
+
+@contextmanager
+def reported(ctx: click.Context, *, as_json: bool) -> Iterator[None]:
+    """Turn whatever ends a command into an exit code and a message; click's own errors too when JSON is asked for."""
+    try:
+        yield
+    except ThenceError as error:
+        complain(error.code, _message(error), as_json=as_json)
+        ctx.exit(exit_code(error))
+    except click.ClickException as error:
+        if not as_json:
+            raise
+        complain("USAGE" if isinstance(error, click.UsageError) else "FAILED", error.format_message(), as_json=True)
+        ctx.exit(error.exit_code)
+    except KeyboardInterrupt:
+        ctx.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # whoever read our output has left: what follows goes nowhere, the flush at exit included
+        abandon_stdout()
+        ctx.exit(OK)
+
+
+def abandon_stdout() -> None:
+    """Let what is still written to stdout go nowhere, without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _message(error: ThenceError) -> str:
+    if isinstance(error, SessionConfiguration) and error.field == "budget_guard":
+        return f"{error} (or go on without it: --unguarded)"
+    return str(error)
