@@ -134,14 +134,15 @@ CREATE TABLE blob_ref(
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX blob_ref_sha ON blob_ref(sha256);
 
--- A call that has started; landed when it has a result; cleared by the commit that makes the results facts.
+-- A call that has started; landed when it has a result; cleared by the commit that makes the results facts. Only calls
+-- of a session's newest answer can be in flight, so their position tells them apart.
 CREATE TABLE inflight(
-  inflight_pk INTEGER PRIMARY KEY,
-  session_pk  INTEGER NOT NULL,
+  id          INTEGER PRIMARY KEY,
+  session_pk  INTEGER AS (id >> 32) VIRTUAL,
+  position    INTEGER AS (id & 4294967295) VIRTUAL,
   run_pk      INTEGER NOT NULL,
   fence       INTEGER NOT NULL,
   call_key    TEXT NOT NULL,
-  position    INTEGER NOT NULL,
   tool        TEXT NOT NULL,
   effect      TEXT,
   state       TEXT NOT NULL CHECK(state IN ('started', 'landed')),
@@ -149,8 +150,7 @@ CREATE TABLE inflight(
   landed_ms   INTEGER,
   blobs       TEXT,
   result      TEXT CHECK(result IS NULL OR json_valid(result)),
-  CHECK((state = 'landed') = (result IS NOT NULL)),
-  UNIQUE(session_pk, call_key)
+  CHECK((state = 'landed') = (result IS NOT NULL))
 ) STRICT;
 
 -- ------------------------------------------------------------------ runs

@@ -104,7 +104,7 @@ CREATE TRIGGER session_deleted AFTER DELETE ON session BEGIN
   DELETE FROM ancestry  WHERE branch_pk IN (SELECT branch_pk FROM branch WHERE session_pk = OLD.session_pk);
   DELETE FROM tombstone WHERE branch_pk IN (SELECT branch_pk FROM branch WHERE session_pk = OLD.session_pk);
   DELETE FROM branch    WHERE session_pk = OLD.session_pk;
-  DELETE FROM inflight  WHERE session_pk = OLD.session_pk;
+  DELETE FROM inflight  WHERE id BETWEEN OLD.session_pk << 32 AND OLD.session_pk << 32 | 4294967295;
   DELETE FROM wait      WHERE session_pk = OLD.session_pk;
   DELETE FROM run       WHERE session_pk = OLD.session_pk;
   DELETE FROM checkpoint WHERE session_pk = OLD.session_pk;
@@ -125,6 +125,9 @@ CREATE TRIGGER wait_answer_once BEFORE INSERT ON wait_answer
 WHEN EXISTS(SELECT 1 FROM wait_answer WHERE wait_pk = NEW.wait_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer');
 END;
+CREATE TRIGGER wait_answer_no_update BEFORE UPDATE ON wait_answer BEGIN
+  SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer');
+END;
 CREATE TRIGGER blob_ref_deleted AFTER DELETE ON blob_ref
 WHEN NOT EXISTS(SELECT 1 FROM blob_ref WHERE sha256 = OLD.sha256) BEGIN
   DELETE FROM blob WHERE sha256 = OLD.sha256;
@@ -143,20 +146,36 @@ END;
 
 -- ------------------------------------------------------------------ the fence on everything a run writes
 CREATE TRIGGER inflight_fence BEFORE INSERT ON inflight
-WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.session_pk) BEGIN
+WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.id >> 32) BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on an in-flight call');
 END;
+CREATE TRIGGER inflight_no_replace BEFORE INSERT ON inflight
+WHEN EXISTS(SELECT 1 FROM inflight WHERE id = NEW.id) BEGIN
+  SELECT RAISE(ABORT, 'thence:FACT_CONFLICT this call has started');
+END;
 CREATE TRIGGER inflight_fence_update BEFORE UPDATE ON inflight
-WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = OLD.session_pk) BEGIN
+WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = OLD.id >> 32) BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on an in-flight call');
 END;
 CREATE TRIGGER checkpoint_fence BEFORE INSERT ON checkpoint
 WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a checkpoint');
 END;
+CREATE TRIGGER checkpoint_fence_update BEFORE UPDATE ON checkpoint
+WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = OLD.session_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a checkpoint');
+END;
 CREATE TRIGGER wait_fence BEFORE INSERT ON wait
 WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a wait');
+END;
+CREATE TRIGGER wait_fence_update BEFORE UPDATE ON wait
+WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = OLD.session_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a wait');
+END;
+CREATE TRIGGER wait_no_replace BEFORE INSERT ON wait
+WHEN EXISTS(SELECT 1 FROM wait WHERE wait_pk = NEW.wait_pk OR (session_pk = NEW.session_pk AND wait_id = NEW.wait_id)) BEGIN
+  SELECT RAISE(ABORT, 'thence:WAIT_EXISTS this wait was opened before');
 END;
 CREATE TRIGGER delta_fence BEFORE INSERT ON delta
 WHEN NEW.fence IS NOT (SELECT s.fence FROM stream t JOIN session s ON s.session_pk = t.session_pk
@@ -273,6 +292,10 @@ END;
 -- ------------------------------------------------------------------ tasks: finished ones go by the time they finished
 CREATE TRIGGER task_fence BEFORE INSERT ON task
 WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.session_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a task');
+END;
+CREATE TRIGGER task_fence_update BEFORE UPDATE ON task
+WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = OLD.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a task');
 END;
 CREATE TRIGGER task_no_replace BEFORE INSERT ON task

@@ -1,23 +1,23 @@
 -- name: inflight_start
 -- This call is about to run: from here on a crash leaves a trace of it.
-INSERT INTO inflight(session_pk, run_pk, fence, call_key, position, tool, effect, state, started_ms)
-VALUES(:session_pk, :run_pk, :fence, :call_key, :position, :tool, :effect, 'started', :started_ms);
+INSERT INTO inflight(id, run_pk, fence, call_key, tool, effect, state, started_ms)
+VALUES(:session_pk << 32 | :position, :run_pk, :fence, :call_key, :tool, :effect, 'started', :started_ms);
 
 -- name: inflight_land
 -- It has a result, durable before its batch is complete.
 UPDATE inflight SET state = 'landed', fence = :fence, landed_ms = :landed_ms, result = :result, blobs = :blobs
-WHERE session_pk = :session_pk AND call_key = :call_key;
+WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 AND call_key = :call_key;
 
 -- name: inflight_clear
 -- The results are facts now.
-DELETE FROM inflight WHERE session_pk = :session_pk;
+DELETE FROM inflight WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295;
 
 -- name: inflight_list
 -- Calls of a session that have started and are not facts yet.
 SELECT call_key, position, tool, effect, state, result, blobs FROM inflight
-WHERE session_pk = :session_pk ORDER BY position;
+WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 ORDER BY id;
 
 -- name: inflight_blobs
 -- The blobs that landed results name.
 SELECT DISTINCT b.sha256, b.bytes FROM inflight c JOIN json_each(c.blobs) j JOIN blob b ON b.sha256 = j.value
-WHERE c.session_pk = :session_pk AND c.blobs IS NOT NULL;
+WHERE c.id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 AND c.blobs IS NOT NULL;

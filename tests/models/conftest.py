@@ -41,7 +41,7 @@ def ask(request: pytest.FixtureRequest) -> Callable[[Any, Request], list[Any]]:
 
 @dataclass
 class Wire:
-    """A loopback server: ``answers`` are (status, headers, body), taken in order; ``bodies`` and ``headers`` came in."""
+    """A loopback server: ``answers`` (status, headers, body) are taken in order; ``bodies`` and ``headers`` came."""
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
@@ -111,7 +111,8 @@ def _chunk() -> Callable[..., dict[str, Any]]:
 def last_reply(items: list[Any]) -> Reply:
     """The last item, which must be the only reply."""
     assert [isinstance(item, Reply) for item in items] == [False] * (len(items) - 1) + [True]
-    return items[-1]
+    reply: Reply = items[-1]
+    return reply
 
 
 @pytest.fixture(name="last_reply")

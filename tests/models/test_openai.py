@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from thence.canonical import Json
 from thence.chat import (
     AssistantMessage,
     ChatCall,
@@ -55,7 +56,7 @@ def test_the_request_body(ask: Any, model: OpenAIModel, wire: Any, chunk: Any) -
         AssistantMessage("3"),
         AssistantMessage(""),
     )
-    settings = {"temperature": 0.5, "max_tokens": 9, "seed": 4, "tool_choice": "required", "top_k": 3}
+    settings: dict[str, Json] = {"temperature": 0.5, "max_tokens": 9, "seed": 4, "tool_choice": "required", "top_k": 3}
     ask(model, Request("other", "be brief", messages, (ADD,), settings, {"type": "object"}))
     assert wire.headers[0]["authorization"] == f"Bearer {KEY}"
     add = {"name": "add", "arguments": '{"a":1}'}
@@ -156,8 +157,7 @@ def test_reasoning_is_shown_but_no_text(
 
 @pytest.mark.parametrize(
     ("finish", "reason"),
-    [("stop", "stop"), ("length", "length"), ("content_filter", "content_filter"), ("function_call", "tool_calls")]
-    + [("odd_one", "odd_one")],
+    [("stop",) * 2, ("length",) * 2, ("content_filter",) * 2, ("odd_one",) * 2, ("function_call", "tool_calls")],
 )
 def test_stop_reasons(
     ask: Any, model: OpenAIModel, wire: Any, chunk: Any, last_reply: Any, finish: str, reason: str
@@ -303,5 +303,5 @@ def test_leaving_early_releases_the_connection(model: OpenAIModel, wire: Any, ch
     stream = model.stream(HELLO)
     assert next(stream) == TextDelta("a")
     stream.close()  # type: ignore[attr-defined]
-    assert list(model.stream(HELLO))[0] == TextDelta("ok")
+    assert next(iter(model.stream(HELLO))) == TextDelta("ok")
     model.close()

@@ -48,8 +48,10 @@ def test_a_plain_answer(ask: Any, model: OpenAIModel, llmock: Any, last_reply: A
 
 @pytest.mark.parametrize(
     ("status", "retryable"),
-    [(400, False), (401, False), (404, False), (422, False), (408, True), (409, True), (425, True), (429, True)]
-    + [(500, True), (503, True), (529, True)],
+    [
+        *[(status, False) for status in (400, 401, 404, 422)],
+        *[(status, True) for status in (408, 409, 425, 429, 500, 503, 529)],
+    ],
 )
 def test_http_errors(ask: Any, model: OpenAIModel, llmock: Any, status: int, retryable: bool) -> None:
     llmock.fail(status)

@@ -179,8 +179,8 @@ class SchemaFile:
 
     def inflight(self, session_pk: int, run_pk: int, call_key: str, **other: Any) -> int:
         row: dict[str, Any] = {
-            "session_pk": session_pk, "run_pk": run_pk, "fence": self.fence(session_pk), "call_key": call_key,
-            "position": 0, "tool": "t", "state": "started", "started_ms": self.now,
+            "id": session_pk << 32 | int(other.pop("position", 0)), "run_pk": run_pk, "fence": self.fence(session_pk),
+            "call_key": call_key, "tool": "t", "state": "started", "started_ms": self.now,
         }  # fmt: skip
         return self.insert("inflight", **(row | other))
 

@@ -232,7 +232,9 @@ class Pair:
         if task_id not in model.tasks:
             self.file.task(pk, task_id, status=status, finished_ms=finished_ms)
         elif finished_ms is not None:
-            sql = "UPDATE task SET status = ?, finished_ms = ? WHERE session_pk = ? AND task_id = ?"
+            sql = """UPDATE task SET status = ?, finished_ms = ?,
+                     fence = (SELECT fence FROM session WHERE session.session_pk = task.session_pk)
+                     WHERE session_pk = ? AND task_id = ?"""
             if model.tasks[task_id] is not None:
                 status = "failed" if status == "completed" else "completed"
                 self.file.sql(f"{sql} AND status <> ?", status, finished_ms, pk, task_id, status)

@@ -47,6 +47,40 @@ def test_a_large_wal_is_said_once(caplog):
     assert len(caplog.records) == 2
 
 
+@pytest.mark.parametrize(("version", "guard"), [((3, 40, 1), True), ((3, 51, 2), True), ((3, 51, 3), False)])
+def test_the_guard_is_the_write_lock(tmp_path, version, guard):
+    path = tmp_path / "a.db"
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("CREATE TABLE t(x)")
+    seen: list[str] = []
+    writer.set_trace_callback(seen.append)
+
+    def rollback() -> None:
+        if guard:
+            writer.execute("ROLLBACK")
+
+    checkpointer = Checkpointer(path.as_uri(), version)
+    folded = checkpointer.run(writer, rollback)
+    assert folded.complete
+    assert folded.frames > 0
+    assert seen == (["BEGIN IMMEDIATE", "ROLLBACK"] if guard else [])
+    # a reader's snapshot in the way: said so, and tried again after as much as makes one due
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM t").fetchall()
+    writer.execute("INSERT INTO t VALUES(1)")
+    checkpointer.wrote(0, 20 * MIB)
+    assert not checkpointer.run(writer, rollback).complete
+    assert not checkpointer.due(idle=True)
+    checkpointer.wrote(1024, 20 * MIB)
+    assert checkpointer.due(idle=False)
+    connection = checkpointer.take()
+    assert connection is not None
+    for one in (connection, reader, writer):
+        one.close()
+
+
 def test_when_a_checkpoint_is_due():
     checkpointer = Checkpointer("file::memory:")
     checkpointer.wrote(1000, 4 * MIB - 1)

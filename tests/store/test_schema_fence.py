@@ -33,7 +33,7 @@ def writes_of_a_run(file: SchemaFile, pk: int, run: int) -> dict[str, Callable[[
             created_ms=1, updated_ms=1, prompt="p"),
         "run update": lambda fence: file.sql("UPDATE run SET rounds = 1, fence = ? WHERE run_pk = ?", fence, run),
         "run end": lambda fence: file.sql("UPDATE run SET status = 'failed', fence = ? WHERE run_pk = ?", fence, run),
-        "inflight": lambda fence: file.inflight(pk, run, f"c{fence}", fence=fence),
+        "inflight": lambda fence: file.inflight(pk, run, f"c{fence}", fence=fence, position=fence + 1),
         "inflight landed": lambda fence: file.sql(
             "UPDATE inflight SET state = 'landed', result = '{}', fence = ? WHERE call_key = 'call'", fence),
         "checkpoint": lambda fence: file.checkpoint(pk, run + 50 + fence, fence=fence),
@@ -41,7 +41,11 @@ def writes_of_a_run(file: SchemaFile, pk: int, run: int) -> dict[str, Callable[[
             """INSERT INTO checkpoint SELECT run_pk, session_pk, branch_pk, 2, 2, ?, ts_ms, 1, '{}', '{}'
                FROM checkpoint WHERE run_pk = ?
                ON CONFLICT(run_pk) DO UPDATE SET round = 2, fence = excluded.fence""", fence, run),
+        "checkpoint update": lambda fence: file.sql(
+            "UPDATE checkpoint SET round = 3, fence = ? WHERE run_pk = ?", fence, run),
         "wait": lambda fence: file.wait(pk, run, f"w{fence}", fence=fence),
+        "wait closed": lambda fence: file.sql("UPDATE wait SET closed_ms = 1, fence = ? WHERE wait_id = 'open'", fence),
+        "task update": lambda fence: file.sql("UPDATE task SET output = 'o', fence = ? WHERE task_id = 'open'", fence),
         "task": lambda fence: file.task(pk, f"t{fence}", fence=fence),
     }  # fmt: skip
 
@@ -51,6 +55,8 @@ def test_a_stale_fence_writes_nothing(file: SchemaFile) -> None:
     run = file.run(pk)
     file.inflight(pk, run, "call")
     file.checkpoint(pk, run)
+    file.wait(pk, run, "open")
+    file.task(pk, "open")
     file.claim(pk, "another")
     current = file.fence(pk)
     before = file.dump()
@@ -141,12 +147,28 @@ def test_a_finished_task_is_final(file: SchemaFile) -> None:
 
 def test_the_first_answer_of_a_wait_is_the_answer(file: SchemaFile) -> None:
     pk = file.session()
-    wait = file.wait(pk, file.run(pk), "w1")
+    run = file.run(pk)
+    wait = file.wait(pk, run, "w1")
     file.insert("wait_answer", wait_pk=wait, value='"yes"', digest="d", answered_ms=1)
     before = file.dump()
     for verb in VERBS:
         with refused("WAIT_ALREADY_ANSWERED"):
             file.insert("wait_answer", verb=verb, wait_pk=wait, value='"no"', digest="d", answered_ms=2)
+        with refused("WAIT_EXISTS"):
+            file.wait(pk, run, "w1", verb=verb)
+    with refused("WAIT_ALREADY_ANSWERED"):
+        file.sql("UPDATE wait_answer SET value = '1'")
+    assert file.dump() == before
+
+
+def test_a_call_that_has_started_is_not_started_again(file: SchemaFile) -> None:
+    pk = file.session()
+    run = file.run(pk)
+    file.inflight(pk, run, "t1-r1-c0", state="landed", result="{}")
+    before = file.dump()
+    for verb in VERBS:
+        with refused("FACT_CONFLICT"):
+            file.inflight(pk, run, "t1-r1-c0", verb=verb)
     assert file.dump() == before
 
 

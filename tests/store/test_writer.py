@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import shutil
-import signal
 import sqlite3
 import threading
-import time
 
 import pytest
 
@@ -110,40 +107,6 @@ os._exit(0)
     assert folder
 
 
-def test_an_interrupt_leaves_no_transaction_and_no_doubt(open_store, say):
-    store = open_store()
-    store.commit(say.add("first"))
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    stopped = 0
-    gc.disable()  # an interrupt inside a collector's callback would be lost, by Python's own rules
-    try:
-        for number in range(400):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.000_02 + (number % 40) * 0.000_004)
-                store.commit(say.add(f"i{number}", durable=False))
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                stopped += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            assert store._writer.connection is not None
-            assert not store._writer.connection.in_transaction
-            assert not store._writer.lock.locked()
-            assert not store._gate.held
-    finally:
-        gc.enable()
-        signal.signal(signal.SIGALRM, previous)
-    assert stopped > 20
-    names = set(store.read(say.names))
-    # not one plan was performed twice: that would have been refused, and raised
-    assert sum(f"i{number}" in names for number in range(400)) >= 400 - stopped
-    store.commit(say.add("last"))
-
-
 async def test_a_cancelled_commit_is_awaited(open_store, say):
     store = open_store()
     await store.acommit(say.add("first"))
@@ -173,9 +136,9 @@ async def test_cancelled_reads_leave_nothing_behind(open_store, say):
         await asyncio.gather(task, return_exceptions=True)
     assert await store.aread(say.twice)
     await store.aclose()
-    deadline = time.monotonic() + 5
-    while threading.active_count() > threads and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)  # noqa: ASYNC110 - threads set no event when they end
+    for _ in range(500):
+        if threading.active_count() > threads:
+            await asyncio.sleep(0.01)
     assert threading.active_count() <= threads + 1  # the loop's own executor
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
 

@@ -144,17 +144,13 @@ class Look:
         return ""
 
     def _seen(self, fetch: Callable[[], list[Run]]) -> list[Run]:
-        # an owner that ends in an orderly way between our two looks is no dead one: its run has changed then
-        runs = fetch()
+        seen: list[Run] = []
         for _ in range(_LOOKS):
+            runs = fetch()
             seen = [self._with_state(run) for run in runs]
-            if all(run.state != "interrupted" for run in seen):
+            # an owner that ended in an orderly way between our two looks is no dead one: its run has changed then
+            if all(run.state != "interrupted" for run in seen) or fetch() == runs:
                 break
-            before, runs = runs, fetch()
-            if runs == before:
-                break
-        else:
-            seen = [self._with_state(run) for run in runs]
         return seen
 
     def _with_state(self, run: Run) -> Run:

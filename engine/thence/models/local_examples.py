@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,9 @@ _WORKSPACE = (
     _glob("Find files that end in .py.", "*.py", "lib/b.py", "main.py"),
 )
 
+_COMPARED = 300
+"""How much of a question is compared with the examples', in characters."""
+
 _PLACEHOLDERS: Mapping[str, Json] = {
     "integer": 2,
     "number": 2.5,
@@ -85,12 +89,13 @@ def most_like(question: str, tools: Sequence[ToolSpec], count: int) -> list[Exam
 
 def _likeness(one: str, other: str) -> float:
     mine, theirs = _words(one), _words(other)
-    return len(mine & theirs) / (len(mine) * len(theirs) or 1) ** 0.5
+    return len(mine & theirs) / math.sqrt(len(mine) * len(theirs) or 1)
 
 
 def _words(text: str) -> set[str]:
     """Lower-case words; what differs from question to question (quotes, patterns, file names) counts by its kind."""
-    plain = re.sub(r"(['\"]).*?\1", " quoted ", text.lower())
+    # Patterns that look for what follows a run of letters take quadratic time: not on a whole pasted file.
+    plain = re.sub(r"(['\"]).*?\1", " quoted ", text[:_COMPARED].lower())
     plain = re.sub(r"\S*\*\S*", " wildcard ", plain)
     return set(re.findall(r"[a-z]+", re.sub(r"[\w/-]*\.\w+", " named ", plain)))
 

@@ -225,8 +225,7 @@ class SqliteStore:
 
     def stats(self) -> StoreStats:
         """Counts since the store was opened."""
-        writer = self._writer
-        checkpoints = 0 if self._checkpointer is None else self._checkpointer.count
+        writer, checkpoints = self._writer, 0 if self._checkpointer is None else self._checkpointer.count
         return StoreStats(writer.commits, writer.groups, writer.syncs, checkpoints, writer.wal_bytes)
 
     def close(self) -> None:
@@ -282,10 +281,9 @@ class SqliteStore:
         self._forked = True
         if self._broken is None:
             self._broken = "this store belongs to the parent process; open another one in the child"
-        if self._gate is not None:
-            self._gate.forget()
-        if self._owner_file is not None:
-            self._owner_file.forget()
+        for held in (self._gate, self._owner_file):
+            if held is not None:
+                held.forget()
 
     def _check(self) -> None:
         if self._broken is not None:

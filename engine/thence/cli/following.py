@@ -1,0 +1,59 @@
+"""``tail``: a run from another process, as it happens (§10, §13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import click
+
+from ..events import Event
+from ..host.tailing import Tail
+from .looking import Look, looking
+from .options import Settings, common, pass_settings
+from .printing import Printer
+from .text import json_text
+
+_ALIVE_CHECK_S = 1.0
+
+
+@click.command()
+@click.argument("run")
+@click.option("--after", type=click.IntRange(min=0), metavar="SEQUENCE", help="Only events after this one.")
+@common
+@pass_settings
+def tail(settings: Settings, run: str, after: int | None) -> None:
+    """Follow a RUN of whatever process until it is over, from its beginning."""
+    printer = Printer(whole=True)
+    with looking(settings.path) as look:
+        followed = follow(look, run, after)
+        if settings.form == "text":
+            for event in followed:
+                printer.event(event)
+            printer.end_line()
+            printer.note(f"{run}: {look.run(run).state}")
+        elif settings.form == "nl":
+            for event in followed:
+                click.echo(json_text(event.to_dict(), indent=None))
+        else:
+            click.echo(json_text([event.to_dict() for event in followed]))
+
+
+def follow(look: Look, run_id: str, after: int | None) -> Iterator[Event]:
+    """Events of a run until it is over, or until its process has gone."""
+    run = look.run(run_id)
+    tail = Tail(run.session_id, run_id, look.session(run.session_id).tags.given(), after)
+    checked = time.monotonic()
+    gone = run.state == "interrupted"
+    while not tail.done:
+        found = look.follow(tail.read_on())
+        yield from found
+        if found or tail.done:
+            continue
+        if gone:
+            return
+        time.sleep(tail.wait_s)
+        if time.monotonic() - checked > _ALIVE_CHECK_S:
+            checked = time.monotonic()
+            # read on once more after the process has gone: what it wrote last is then seen too
+            gone = look.run(run_id).state == "interrupted"

@@ -1,0 +1,152 @@
+"""``show``: one session with its conversation, or one run (§13)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import click
+
+from ..reads import SessionRow
+from ..runs import Run
+from .errors import NotFound
+from .looking import Look, RawFact, looking
+from .options import Settings, common, pass_settings
+from .summary import calls_of, parts_of, short_arguments, short_result, text_of
+from .text import age, clip, columns, count, fields, moment, one_line, visible
+
+_TURNS = 5
+_LONGEST = 4000
+
+
+@click.command()
+@click.argument("name", metavar="SESSION|RUN")
+@common
+@pass_settings
+def show(settings: Settings, name: str) -> None:
+    """Show a session with its last turns, or a run with its answer."""
+    with looking(settings.path) as look:
+        session = look.find_session(name)
+        if session is None:
+            run = look.find_run(name)
+            if run is None:
+                raise NotFound(f"neither a session nor a run: {name}")
+            settings.tell([run.to_dict()], lambda: _run_text(settings, run), document=run.to_dict())
+            return
+        runs, facts = look.runs(session), list(look.facts(session))
+        value = _session_value(session, runs, facts)
+        settings.tell([value], lambda: _session_text(settings, session, runs, facts, look), document=value)
+
+
+def _session_value(session: SessionRow, runs: list[Run], facts: list[RawFact]) -> dict[str, Any]:
+    return {
+        "session_id": session.session_id,
+        "workspace": session.workspace,
+        "tenant_id": session.tags.tenant_id,
+        "principal": session.tags.principal,
+        "agent_template_id": session.tags.agent_template_id,
+        "correlation_id": session.tags.correlation_id,
+        "created_ms": session.created_ms,
+        "forked_from": session.forked_from,
+        "options": session.options,
+        "requires": list(session.requires),
+        "runs_ever": session.run_count,
+        "facts": len(facts),
+        "head_hash": facts[-1].hash if facts else None,
+        "runs": [run.to_dict() for run in runs],
+    }
+
+
+def _session_text(
+    settings: Settings, session: SessionRow, runs: list[Run], facts: list[RawFact], look: Look
+) -> str:
+    owner = None
+    if session.owner is not None:
+        owner = {"alive": "at work now", "dead": "gone (interrupted)", "unknown": "cannot be asked"}[
+            look.life(session.owner)
+        ]
+    last = f"; the last one, {runs[-1].id}: {runs[-1].state}" if runs else ""
+    head = fields(
+        {
+            "session": session.session_id,
+            "workspace": session.workspace,
+            "created": f"{moment(session.created_ms)} ({age(session.created_ms)} ago)",
+            **session.tags.given(),
+            "forked from": session.forked_from,
+            "options": ", ".join(f"{name}={value}" for name, value in session.options.items()),
+            "needs": ", ".join(session.requires),
+            "owner": owner,
+            "runs": f"{session.run_count} ever{last}",
+            "log": f"{count(len(facts), 'fact')}, head {facts[-1].hash[:16]}" if facts else "empty",
+        }
+    )
+    return "\n".join([head, *_conversation(settings, session, facts)])
+
+
+def _conversation(settings: Settings, session: SessionRow, facts: list[RawFact]) -> list[str]:
+    starts = [at for at, fact in enumerate(facts) if fact.kind == "user.message" and _is_host(fact)]
+    lines: list[str] = []
+    if len(starts) > _TURNS:
+        facts = facts[starts[-_TURNS] :]
+        earlier = count(len(starts) - _TURNS, "earlier turn")
+        lines += ["", f"({earlier}: {settings.command('facts', session.session_id)})"]
+    for fact in facts:
+        lines += _said(fact)
+    return lines
+
+
+def _is_host(fact: RawFact) -> bool:
+    return not isinstance(fact.payload, dict) or fact.payload.get("origin", "host") == "host"  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _said(fact: RawFact) -> list[str]:
+    if not isinstance(fact.payload, dict):
+        return []
+    payload = cast("dict[str, Any]", fact.payload)
+    room = columns() - 4
+    if fact.kind == "user.message":
+        return ["", f"> {_bounded(parts_of(payload))}"] if _is_host(fact) else [f"  ({one_line(parts_of(payload))})"]
+    if fact.kind == "model.turn":
+        text = _bounded(text_of(payload))
+        return [
+            *([text] if text.strip() else []),
+            *(clip(f"  {one_line(name)} {short_arguments(arguments, room)}", room) for name, arguments in calls_of(payload)),
+        ]
+    if fact.kind == "tool.result":
+        return [f"    {short_result(parts_of(payload), bool(payload.get('ok')), room)}"]
+    if fact.kind == "budget.denied":
+        return [f"    denied: {clip(one_line(str(payload.get('reason'))), room - 8)}"]
+    if fact.kind == "turn.ended" and payload.get("status") != "completed":
+        return [f"[{visible(' '.join(str(value) for value in payload.values()))}]"]
+    return []
+
+
+def _bounded(text: str) -> str:
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}… [{len(text) - _LONGEST} more characters]"
+    return visible(text)
+
+
+def _run_text(settings: Settings, run: Run) -> str:
+    took = "" if run.ended_ms is None else f", took {(run.ended_ms - run.created_ms) / 1000:.1f} s"
+    usage = run.usage
+    error = None
+    if run.error_code:
+        error = f"{run.error_code}: {run.error_message}{' (resumable)' if run.resumable else ''}"
+    head = fields(
+        {
+            "run": run.id,
+            "session": run.session_id,
+            "state": run.state if run.state == run.status else f"{run.state} (status {run.status})",
+            "started": f"{moment(run.created_ms)} ({age(run.created_ms)} ago){took}",
+            "resumed from": run.resumed_from,
+            "went on in": run.superseded_by,
+            "work": f"{count(run.rounds, 'round')}, {count(run.tool_calls_count, 'call')}, "
+            f"{count(run.event_count, 'event')}",
+            "tokens": f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total",
+            "error": error,
+            "prompt": _bounded(run.prompt),
+        }
+    )
+    answer = f"\n\n{_bounded(run.result_text)}" if run.result_text else ""
+    hint = "" if run.is_terminal else f"\n\nfollow it: {settings.command('tail', run.id)}"
+    return head + answer + (hint if run.state == run.status else "")

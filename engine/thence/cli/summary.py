@@ -1,0 +1,99 @@
+"""Facts, calls and results in a few words for a person (§13). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ..canonical import dumps_checked
+from .text import clip, count, one_line
+
+
+def short_arguments(arguments: object, columns: int) -> str:
+    """``path=notes.txt limit=5``, cut to a line."""
+    if not isinstance(arguments, Mapping):
+        return clip(one_line(str(arguments or "")), columns)
+    given = cast("Mapping[str, Any]", arguments)
+    return clip(" ".join(f"{one_line(name)}={_value(value)}" for name, value in given.items()), columns)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        text = one_line(value)
+        return text if text and " " not in text else f'"{text}"'
+    return one_line(dumps_checked(value))
+
+
+def short_result(output: str, ok: bool, columns: int) -> str:
+    """How a call ended: its first line, and how many there are."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    first = one_line(lines[0]) if lines else "(nothing)"
+    if not ok:
+        return clip(f"failed: {first.removeprefix('Error: ')}", columns)
+    more = f"{count(len(lines), 'line')}: " if len(lines) > 1 else ""
+    return clip(more + first, columns)
+
+
+def text_of(value: Mapping[str, Any], name: str = "text") -> str:
+    """A stored text, or what stands for one that was too long to be stored in place."""
+    sha = value.get(f"{name}_sha256")
+    found = value.get(name, "")
+    if sha is not None:
+        return f"[long text, blob {str(sha)[:12]}…]"
+    return found if isinstance(found, str) else ""
+
+
+def parts_of(payload: Mapping[str, Any]) -> str:
+    """The parts of a message or a result as text."""
+    return "\n".join(_part(part) for part in cast("Sequence[Mapping[str, Any]]", payload.get("parts", ())))
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if part.get("type") == "text":
+        return text_of(part)
+    if "value" in part:
+        return dumps_checked(part["value"])
+    return f"[{part.get('type')} {part.get('name') or str(part.get('sha256'))[:12]}]"
+
+
+def calls_of(payload: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """(name, arguments) of an answer's calls; the raw text where the arguments could not be read."""
+    calls = cast("Sequence[Mapping[str, Any]]", payload.get("calls", ()))
+    return [(str(call.get("name")), call.get("arguments", text_of(call, "raw"))) for call in calls]
+
+
+def tell_fact(kind: str, payload: Any) -> str:
+    """What a fact says, in one line."""
+    if not isinstance(payload, Mapping):
+        return "[cannot be read]" if payload is None else one_line(dumps_checked(payload))
+    value = cast("Mapping[str, Any]", payload)
+    if kind == "user.message":
+        origin = value.get("origin", "host")
+        return one_line(parts_of(value) if origin == "host" else f"[{origin}] {parts_of(value)}")
+    if kind == "model.turn":
+        calls = [f"{name}({short_arguments(arguments, 200)})" for name, arguments in calls_of(value)]
+        return one_line(" ".join([text_of(value), *calls]))
+    if kind == "tool.result":
+        return short_result(parts_of(value), bool(value.get("ok")), 1000)
+    if kind == "run.configured":
+        return one_line(f"model {value.get('model')}, tools {str(value.get('tools_sha256'))[:12]}")
+    if kind == "budget.denied":
+        return one_line(f"{value.get('resource')}: {value.get('reason')}")
+    if kind == "turn.ended":
+        return one_line(" ".join(str(value[name]) for name in ("status", "code", "message") if value.get(name)))
+    return one_line(dumps_checked(value))
+
+
+def tell_event(kind: str, payload: Mapping[str, Any]) -> str:
+    """What an event says, in one line."""
+    if kind in ("tool_start", "tool_execution_start"):
+        return f"{one_line(str(payload.get('name')))} {short_arguments(payload.get('args'), 1000)}".strip()
+    if kind == "tool_end":
+        outcome = short_result(str(payload.get("output", "")), not payload.get("exit_code"), 1000)
+        return f"{one_line(str(payload.get('name')))} {outcome}"
+    if kind == "turn_start":
+        return f"request {payload.get('turn')}"
+    if kind in ("agent_start", "turn_end", "agent_end", "error"):
+        words = [str(payload[name]) for name in ("status", "code", "message", "prompt", "text") if payload.get(name)]
+        return one_line(" ".join(words))
+    return one_line(dumps_checked(dict(payload))) if payload else ""
