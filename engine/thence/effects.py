@@ -1,5 +1,8 @@
 """What a turn may ask of the world. ``answer = yield from Effect(...)`` is typed by the effect.
 
+Effects are made by the dozen in each round and read once: they are not frozen, because a frozen ``__init__`` costs three
+times as much. Nobody changes one.
+
 Stopping comes in as an ANSWER (:class:`Stopped`), never as an exception thrown into a flow: a turn that is cancelled
 still gets to write what keeps its history valid.
 """
@@ -47,12 +50,12 @@ class Stopped:
     grace_ms: int = 5000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Now(Effect[int]):
     """The session's clock: milliseconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Commit(Effect["tuple[Rows, ...]"]):
     """Perform one transaction; once it is committed, show ``events`` to live readers. Raises StoreError."""
 
@@ -61,7 +64,7 @@ class Commit(Effect["tuple[Rows, ...]"]):
     ts_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read(Effect[T]):
     """Read one snapshot. Raises StoreError."""
 
@@ -80,12 +83,12 @@ class GuardDecision:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IsGuarded(Effect[bool]):
     """Whether there is a guard to ask just now: it may be set and cleared while a run is live."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskGuard(Effect[GuardDecision]):
     """Ask the host's budget guard; without one, or without the method, the answer is allow."""
 
@@ -101,7 +104,7 @@ class ModelFailed:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskModel(Effect["Reply | ModelFailed | Stopped"]):
     """One attempt at a model request. ``step`` names the answer its deltas belong to."""
 
@@ -109,7 +112,7 @@ class AskModel(Effect["Reply | ModelFailed | Stopped"]):
     step: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Backoff(Effect["Stopped | None"]):
     """Wait before the attempt after ``attempt`` failed ones: exponential with jitter, or as the provider asked."""
 
@@ -117,7 +120,7 @@ class Backoff(Effect["Stopped | None"]):
     retry_after_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StartTool(Effect[None]):
     """Start one call; its result comes through :class:`AwaitTool`."""
 
@@ -136,12 +139,12 @@ class Landed:
     kept: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AwaitTool(Effect["Landed | Stopped"]):
     """The next call that lands, in whatever order tools finish."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DrainTools(Effect["tuple[Landed, ...]"]):
     """Tell running calls to stop and collect what lands within ``grace_ms``; the rest is left behind."""
 

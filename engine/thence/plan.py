@@ -1,7 +1,7 @@
 """Writes and reads as values. A :class:`Plan` is one transaction; a :class:`Query` is one snapshot (§8).
 
 Nothing here touches a file: `writes` and `reads` build these values, a store performs them, and any driver that
-passes the contract suite may be that store. All SQL is named: ``statement`` is a name in ``schema/statements``.
+passes the contract suite may be that store. Plans are not frozen, for the price of it (see `effects`); nobody changes one. All SQL is named: ``statement`` is a name in ``schema/statements``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = list[Row]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Op:
     """One named statement, performed for each of ``rows`` in order.
 
@@ -35,7 +35,7 @@ class Op:
     returning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """One transaction: all of ``ops`` or nothing.
 
@@ -54,7 +54,7 @@ Returned: TypeAlias = tuple[Rows, ...]
 """What a commit gives back: the rows of each ``returning`` op, in the plan's order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Select:
     """One named read and its parameters."""
 
@@ -62,7 +62,7 @@ class Select:
     params: Params
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Query(Generic[T]):
     """Named reads in one snapshot, and the pure function that makes their rows a value."""
 

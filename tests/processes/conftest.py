@@ -46,3 +46,9 @@ def plain(db: Path) -> Iterator[Callable[[], Plain]]:
     yield start
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Keeps a figure beside the test's report (`--junitxml`); it decides nothing."""
+    return lambda name, value: request.node.user_properties.append((name, value))

@@ -57,7 +57,7 @@ def notes(eyes: Plain) -> int:
     return eyes.one("SELECT count(*) FROM events WHERE type = 'note'")
 
 
-def test_an_outside_event_waits_and_the_owner_numbers_it_while_it_works(spawn, plain, tmp_path, db, record_property):
+def test_an_outside_event_waits_and_the_owner_numbers_it_while_it_works(spawn, plain, tmp_path, db, measured):
     go = tmp_path / "go"
     owner = spawn(OWNER, go, json.dumps({}))
     owner.expect("holding")
@@ -77,7 +77,7 @@ def test_an_outside_event_waits_and_the_owner_numbers_it_while_it_works(spawn, p
         eyes.say(run_id=run, type="note", payload=json.dumps({"n": number}), request_id=f"r{number}")
         wait_for(lambda number=number: notes(eyes) == number + 1)
         delays.append(time.monotonic() - began)
-    record_property("seconds_until_numbered", delays)
+    measured("seconds_until_numbered", delays)
     assert max(delays) < 10
     assert eyes.one("SELECT count(*) FROM inbox") == 0
     assert sequences(eyes, run) == list(range(len(sequences(eyes, run))))

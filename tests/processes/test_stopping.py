@@ -78,11 +78,11 @@ def stop(spawn, face: str, how: str) -> tuple[list, list, float]:
 
 @pytest.mark.parametrize("face", ["sync", "async"])
 @pytest.mark.parametrize("how", ["session.cancel()", "session.cancel_run((session.current_run()).id)"])
-def test_cancel_from_another_process(spawn, plain, db, face, how, record_property):
+def test_cancel_from_another_process(spawn, plain, db, face, how, measured):
     if face == "async":
         how = how.replace("(session.current_run())", "(await session.current_run())")
     said, last, took = stop(spawn, face, how)
-    record_property("seconds_until_cancelled", took)
+    measured("seconds_until_cancelled", took)
     assert said == ["returned", "cancelled"]
     assert last == ["cancelled", "cancelled", True]
     assert took < 10
@@ -96,9 +96,9 @@ def test_cancel_from_another_process(spawn, plain, db, face, how, record_propert
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
-def test_interrupt_from_another_process(spawn, plain, db, face, record_property):
+def test_interrupt_from_another_process(spawn, plain, db, face, measured):
     said, last, took = stop(spawn, face, "session.interrupt('enough for today')")
-    record_property("seconds_until_interrupted", took)
+    measured("seconds_until_interrupted", took)
     assert took < 10
     assert said[0] == "RUN_INTERRUPTED"
     assert said[2] is True

@@ -236,14 +236,14 @@ except FileRefused as error: print(error.reason, time.monotonic() - started < 5,
 def test_a_failed_sync_is_not_acknowledged(say, tmp_path):
     code = """
 s = SqliteStore(db, "me"); s.commit(add("warm"))
-failed = 0; good = []
+failed = 0; good = []; first = s._writer.connection
 for n in range(30):
     try: s.commit(add(f"n{n}")); good.append(f"n{n}")
     except StoreError as error: failed += 1
 names = s.read(NAMES)
-print(failed, set(good) <= set(names), len(names) == len(good) + 2)
+print(failed, set(good) <= set(names), len(names) == len(good) + 2, s._writer.connection is not first)
 """
     trace = ["strace", "-f", "-o", "/dev/null", "-e", "inject=fdatasync:error=EIO:when=20..24"]
-    failed, kept, exact = say.run(code, tmp_path / "a.db", under=trace).split()
+    failed, kept, exact, reopened = say.run(code, tmp_path / "a.db", under=trace).split()
     assert int(failed) > 0
-    assert (kept, exact) == ("True", "True")
+    assert (kept, exact, reopened) == ("True", "True", "True")

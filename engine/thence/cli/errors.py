@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import click
@@ -47,7 +47,7 @@ def complain(code: str, message: str, *, as_json: bool, hint: str = "") -> None:
 
 
 @contextmanager
-def reported(ctx: click.Context, *, as_json: bool) -> Iterator[None]:
+def reported(ctx: click.Context, *, as_json: bool) -> Generator[None]:
     """Turn whatever ends a command into an exit code and a message; click's own errors too when JSON is asked for."""
     try:
         yield

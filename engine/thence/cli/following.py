@@ -24,7 +24,7 @@ _ALIVE_CHECK_S = 1.0
 @pass_settings
 def tail(settings: Settings, run: str, after: int | None) -> None:
     """Follow a RUN of whatever process until it is over, from its beginning."""
-    printer = Printer(whole=True)
+    printer = Printer(whole=True, aside=False)
     with looking(settings.path) as look:
         followed = follow(look, run, after)
         if settings.form == "text":

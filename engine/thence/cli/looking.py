@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from .. import reads
 from ..canonical import NotJson, loads
@@ -44,6 +44,11 @@ class RawFact:
     hash: str
     payload: Any
 
+    @property
+    def value(self) -> dict[str, Any]:
+        """The payload if it is a JSON object, else nothing."""
+        return cast("dict[str, Any]", self.payload) if isinstance(self.payload, dict) else {}
+
     def to_dict(self) -> dict[str, Any]:
         """The same JSON as that of :class:`~thence.Fact`."""
         return {
@@ -59,7 +64,7 @@ class RawFact:
 
 
 @contextmanager
-def looking(path: str) -> Iterator[Look]:
+def looking(path: str) -> Generator[Look]:
     """The file, for as long as a command looks at it.
 
     Raises:
@@ -179,7 +184,7 @@ class Look:
 
     def facts(self, session: SessionRow, after_seq: int = 0) -> Iterator[RawFact]:
         """Facts of the live branch, in order, as they are stored: also kinds that this version does not know."""
-        while session.live_branch is not None:
+        while True:
             params = {"branch_pk": session.live_branch, "after_seq": after_seq, "limit": PAGE}
             page = self.ask(Query((Select("fact_list", params),), lambda rows: [_raw(row) for row in rows[0]]))
             yield from page
@@ -203,9 +208,7 @@ class Look:
     def stats(self) -> dict[str, Any]:
         """How much is in the file, and how large it is."""
         counts = self.ask(reads.stats())
-        rows = self.ask(
-            Query((Select("file_row", {}), Select("owner_list", {})), lambda found: (found[0], found[1]))
-        )
+        rows = self.ask(Query((Select("file_row", {}), Select("owner_list", {})), lambda found: (found[0], found[1])))
         identity, owners = rows
         wal = Path(f"{self.path}-wal")
         return {

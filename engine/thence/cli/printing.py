@@ -12,15 +12,18 @@ from ..events import Event
 from .summary import short_arguments, short_result, tell_event
 from .text import clip, columns, one_line, styled, visible
 
-_SILENT = frozenset({"text_delta", "tool_start", "tool_input_delta", "tool_output_delta", "reasoning_delta", "agent_end"})
+_SILENT = frozenset(
+    {"text_delta", "tool_start", "tool_input_delta", "tool_output_delta", "reasoning_delta", "agent_end"}
+)
 
 
 class Printer:
     """Prints events. A broken stream that is tried again, and readers that come late, print each text once."""
 
-    def __init__(self, *, whole: bool = False) -> None:
-        """``whole``: also what the caller of a run knows anyway: its prompt, its error and its end."""
-        self._whole = whole
+    def __init__(self, *, whole: bool = False, aside: bool = True) -> None:
+        """``whole``: also what the caller of a run knows anyway: its prompt and its error. ``aside``: tool calls and
+        the like on stderr; else all on stdout."""
+        self._whole, self._aside = whole, aside
         self._shown = ""
         self._in_line = False
         self._request: object = None
@@ -51,7 +54,8 @@ class Printer:
     def note(self, text: str) -> None:
         """Say something beside the answer, in one line."""
         self.end_line()
-        click.echo(styled(clip(visible(text).replace("\n", " "), columns() - 1), sys.stderr, dim=True), err=True)
+        line = clip(visible(text).replace("\n", " "), columns() - 1)
+        click.echo(styled(line, sys.stderr if self._aside else sys.stdout, dim=True), err=self._aside)
 
     def end_line(self) -> None:
         """Be at the beginning of a line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -38,7 +38,7 @@ class Seen:
     run_id: str | None = None
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command()
 @click.argument("prompt")
 @click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's, else .]")
 @click.option(
@@ -49,7 +49,9 @@ class Seen:
     default="local",
     help="openai:NAME, or local (a small real model).  [default: $THENCE_MODEL, else local]",
 )
-@click.option("-s", "--session", "session_id", metavar="SESSION", help="Go on with this session, or make one of this id.")
+@click.option(
+    "-s", "--session", "session_id", metavar="SESSION", help="Go on with this session, or make one of this id."
+)
 @click.option("--tools/--no-tools", default=True, help="Let the model look at the workspace.  [default: --tools]")
 @click.option("--settle", is_flag=True, help="If the last run was interrupted: close its turn and go on.")
 @click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard, without one.")
@@ -159,7 +161,6 @@ def _tell_interrupted(settings: Settings, session: Session, seen: Seen) -> None:
     ended = found is not None and found.is_terminal
     what = f"run {seen.run_id}" if seen.run_id else "the run"
     state = f"has ended ({found.status})" if found is not None and ended else "was interrupted"
-    click.echo(err=True)
     hint = _go_on(settings, session, settle=not ended)
     if seen.run_id:
         hint = f"look at it: {settings.command('show', seen.run_id)}\n{hint}"
@@ -172,7 +173,7 @@ def _go_on(settings: Settings, session: Session, *, settle: bool = True) -> str:
 
 
 @contextmanager
-def second_interrupt_leaves() -> Iterator[None]:
+def second_interrupt_leaves() -> Generator[None]:
     """The first Ctrl-C is a KeyboardInterrupt; the second leaves the process at once, wherever it is.
 
     Nothing is lost by that: what was acknowledged is in the file, and the kernel ends our claim on the session.
@@ -186,7 +187,7 @@ def second_interrupt_leaves() -> Iterator[None]:
         if pressed:
             os._exit(INTERRUPTED)
         pressed = True
-        os.write(2, b"\ninterrupting (once more leaves at once)")
+        os.write(2, b"\ninterrupting; once more leaves at once\n")
         raise KeyboardInterrupt
 
     # a shell that starts us in the background makes us ignore Ctrl-C: so it shall be

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -56,9 +56,7 @@ def _session_value(session: SessionRow, runs: list[Run], facts: list[RawFact]) -
     }
 
 
-def _session_text(
-    settings: Settings, session: SessionRow, runs: list[Run], facts: list[RawFact], look: Look
-) -> str:
+def _session_text(settings: Settings, session: SessionRow, runs: list[Run], facts: list[RawFact], look: Look) -> str:
     owner = None
     if session.owner is not None:
         owner = {"alive": "at work now", "dead": "gone (interrupted)", "unknown": "cannot be asked"}[
@@ -95,21 +93,21 @@ def _conversation(settings: Settings, session: SessionRow, facts: list[RawFact])
 
 
 def _is_host(fact: RawFact) -> bool:
-    return not isinstance(fact.payload, dict) or fact.payload.get("origin", "host") == "host"  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return fact.value.get("origin", "host") == "host"
 
 
 def _said(fact: RawFact) -> list[str]:
-    if not isinstance(fact.payload, dict):
-        return []
-    payload = cast("dict[str, Any]", fact.payload)
-    room = columns() - 4
+    payload, room = fact.value, columns() - 4
     if fact.kind == "user.message":
         return ["", f"> {_bounded(parts_of(payload))}"] if _is_host(fact) else [f"  ({one_line(parts_of(payload))})"]
     if fact.kind == "model.turn":
         text = _bounded(text_of(payload))
         return [
             *([text] if text.strip() else []),
-            *(clip(f"  {one_line(name)} {short_arguments(arguments, room)}", room) for name, arguments in calls_of(payload)),
+            *(
+                clip(f"  {one_line(name)} {short_arguments(arguments, room)}", room)
+                for name, arguments in calls_of(payload)
+            ),
         ]
     if fact.kind == "tool.result":
         return [f"    {short_result(parts_of(payload), bool(payload.get('ok')), room)}"]

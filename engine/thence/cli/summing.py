@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -30,11 +30,10 @@ def usage(settings: Settings, by: str) -> None:
     with looking(settings.path) as look:
         for session in look.sessions({}):
             for fact in look.facts(session):
-                if fact.kind == "model.turn" and isinstance(fact.payload, Mapping):
-                    answer = cast("Mapping[str, Any]", fact.payload)
-                    names = {"session": session.session_id, "tenant": session.tags.tenant_id, "model": answer["model"]}
-                    name = names[by] or "-"
-                    _add(sums.setdefault(name, _nothing(by, name)), answer.get("usage"))
+                if fact.kind == "model.turn":
+                    model = fact.value.get("model")
+                    name = {"session": session.session_id, "tenant": session.tags.tenant_id, "model": model}[by] or "-"
+                    _add(sums.setdefault(name, _nothing(by, name)), fact.value.get("usage"))
     found = list(sums.values())
     settings.tell(found, lambda: _usage_text(by, found), none=f"no model has answered yet in {settings.path}")
 

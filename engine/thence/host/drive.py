@@ -20,14 +20,14 @@ from .workers import Workers
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Take(Effect["Item | None"]):
     """The next item of the mailbox, or None after ``timeout_s`` (None waits for ever)."""
 
     timeout_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Start(Effect[None]):
     """Run a job beside the flow."""
 

@@ -25,7 +25,7 @@ class Job:
     cancel: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Said:
     """A model's next item."""
 
@@ -33,7 +33,7 @@ class Said:
     item: Delta | Reply
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """A job is over: with a value, or with what it raised."""
 
@@ -43,7 +43,7 @@ class Finished:
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wake:
     """Look again: somebody set a stop."""
 
@@ -52,7 +52,7 @@ Item: TypeAlias = "Said | Finished | Progress | Wake"
 Post: TypeAlias = Callable[[Any], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Progress:
     """A tool shows what it is doing."""
 
@@ -60,7 +60,7 @@ class Progress:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spawn:
     """How to run a job: ``plain`` on a thread, or ``coroutine`` on a loop. Exactly one is given."""
 

@@ -96,6 +96,8 @@ def encode_result(value: object) -> EncodedResult:
     any other type
     =========================================  ==============================================
     """
+    if type(value) is str and value.isascii():
+        return EncodedResult(value)  # what most tools return
     changed: tuple[str, ...] = ()
     try:
         output = value if isinstance(value, ToolOutput) else ToolOutput(value)

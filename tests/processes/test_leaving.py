@@ -1,0 +1,365 @@
+"""How a process leaves: Ctrl-C, the interpreter's end, `sys.exit`, a cancelled `asyncio.run` (§1): M04."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from .kit import verify, wait_for
+
+TOOLS = """
+@tool
+def hold(context: ToolContext) -> str:
+    say("holding")
+    while not context.cancelled: time.sleep(0.01)
+    return "let go"
+
+@tool
+def hang() -> str:
+    say("holding")
+    time.sleep(100)
+    return "never"
+
+@tool
+async def ahang() -> str:
+    say("holding")
+    await asyncio.sleep(100)
+    return "never"
+
+class Stuck:
+    def check_before_llm(self, session_id, tokens):
+        say("holding")
+        time.sleep(100)
+
+def waits(request):
+    say("holding")
+    time.sleep(100)
+    return reply("never")
+"""
+
+AFTER = """
+with Agent(db, model=ScriptedModel([reply("Settled.")])) as agent:
+    say(json.dumps([[i.session_id, i.busy] for i in agent.list_sessions()]))
+    for info in agent.list_sessions():
+        session = agent.resume_session(info.session_id, options(budget_guard=object()))
+        say(json.dumps([[r.state, r.result_text] for r in session.runs()]))
+    say(session.send("Go on.", on_interrupted="settle").text)
+"""
+
+
+def look_after(spawn) -> list[list[str]]:
+    """What the next process finds: nothing is held, and the session goes on."""
+    after = spawn(AFTER)
+    assert json.loads(after.line()) == [["s", False]]
+    runs = json.loads(after.line())
+    after.expect("Settled.")
+    after.finish()
+    return runs
+
+
+WORK = {
+    "a patient tool": ("hold", "sync", 8),
+    "a hung tool": ("hang", "sync", 8),
+    "a hung async tool": ("ahang", "async", 8),
+    "a hung guard": ("guard", "sync", 8),
+    "a hung model": ("model", "sync", 8),
+    "a hung tool, async face": ("hang", "async", 8),
+    "a patient tool, async face": ("hold", "async", 8),
+    "a hung model, async face": ("model", "async", 8),
+}
+
+
+def working(what: str) -> str:
+    """Code that makes a session whose next send says "holding" and stays there, after one turn that is done."""
+    script = "waits" if what == "model" else f"reply('', [call('{what}')])"
+    guard = "Stuck()" if what == "guard" else "None"
+    return f"""
+from itertools import chain, repeat
+model = ScriptedModel(chain([reply("First.")], repeat({script})))
+tools, guard = [hold, hang, ahang], {guard}
+"""
+
+
+SEND = {
+    "sync": """
+agent = Agent(db, model=model, tools=tools)
+session = agent.session(".", options(session_id="s"))
+session.send("Before.")
+if guard is not None: session.set_budget_guard(guard, 60_000)
+try: session.send("Go.")
+except KeyboardInterrupt:
+    say(json.dumps(["KeyboardInterrupt", time.time(), [r.state for r in session.runs()]]))
+""",
+    "async": """
+async def main():
+    global agent, session
+    agent = AsyncAgent(db, model=model, tools=tools)
+    session = await agent.session(".", options(session_id="s"))
+    await session.send("Before.")
+    try: await session.send("Go.")
+    except asyncio.CancelledError:
+        say(json.dumps(["CancelledError", time.time(), [r.state for r in await session.runs()]]))
+        raise
+try: asyncio.run(main())
+except KeyboardInterrupt: pass
+""",
+}
+
+
+@pytest.mark.parametrize("case", WORK)
+def test_ctrl_c_interrupts_the_run_releases_the_session_and_leaves(spawn, db, case, measured):
+    """SIGINT to a process in `send`: the run can be gone on with. In-flight results may land for up to 5 s."""
+    what, face, bound_s = WORK[case]
+    child = spawn(TOOLS + working(what) + SEND[face])
+    child.expect("holding")
+    time.sleep(0.1)
+    began = time.time()
+    child.kill(signal.SIGINT)
+    name, raised, states = json.loads(child.line())
+    child.finish(0)
+    left = time.time() - began
+    measured("seconds_until_raised", raised - began)
+    measured("seconds_until_exit", left)
+    assert name == ("KeyboardInterrupt" if face == "sync" else "CancelledError")
+    assert left < bound_s
+    assert "Traceback" not in child.errors
+    assert states == ["completed", "interrupted"]
+    verify(db)
+    runs = look_after(spawn)
+    assert runs[0] == ["completed", "First."]
+    assert runs[1][0] == "interrupted"
+
+
+START = {
+    "sync": """
+agent = Agent(db, model=model, tools=tools)
+session = agent.session(".", options(session_id="s"))
+session.send("Before.")
+if guard is not None: session.set_budget_guard(guard, 60_000)
+def run():
+    try: session.send("Go.")
+    except ThenceError: pass
+threading.Thread(target=run, daemon=True).start()
+hear()
+print("leaving", time.time(), flush=True)
+LEAVE
+""",
+    "sync, streaming": """
+agent = Agent(db, model=model, tools=tools)
+session = agent.session(".", options(session_id="s"))
+session.send("Before.")
+if guard is not None: session.set_budget_guard(guard, 60_000)
+stream = session.stream("Go.")
+next(stream)
+hear()
+print("leaving", time.time(), flush=True)
+LEAVE
+""",
+    "async": """
+async def main():
+    global agent, session
+    agent = AsyncAgent(db, model=model, tools=tools)
+    session = await agent.session(".", options(session_id="s"))
+    await session.send("Before.")
+    if guard is not None: session.set_budget_guard(guard, 60_000)
+    task = asyncio.create_task(session.send("Go."))
+    await asyncio.to_thread(hear)
+    print("leaving", time.time(), flush=True)
+    LEAVE
+asyncio.run(main())
+""",
+}
+EXITS = [
+    (what, face, leave)
+    for what, face in [
+        ("hold", "sync"), ("hang", "sync"), ("guard", "sync"), ("model", "sync"), ("hang", "sync, streaming"),
+        ("ahang", "sync"), ("hold", "async"), ("hang", "async"), ("ahang", "async"), ("guard", "async"),
+        ("model", "async"),
+    ]
+    for leave in ["pass"]
+] + [("hang", "sync", "sys.exit(0)"), ("hang", "async", "sys.exit(0)"), ("hold", "sync", "agent.close()")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "face", "leave"), EXITS)
+def test_m04_the_interpreter_exits_at_once_with_a_run_live(spawn, db, what, face, leave, measured):
+    """M04: within about a second, exit code 0, what was acknowledged is there, and the run can be gone on with."""
+    child = spawn(TOOLS + working(what) + START[face].replace("LEAVE", leave))
+    child.expect("holding")
+    child.tell()
+    word, at = child.line().split()
+    assert word == "leaving"
+    assert child.finish(0, timeout_s=30) == []
+    took = time.time() - float(at)
+    measured("seconds_until_exit", took)
+    assert took < 5, f"took {took:.2f} s"
+    assert "Traceback" not in child.errors, child.errors
+    verify(db)
+    runs = look_after(spawn)
+    assert runs[0] == ["completed", "First."]
+    assert runs[1][0] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
+agent = Agent(db, model=ScriptedModel([reply("First.")]))
+agent.session(".", options(session_id="s")).send("Go.")
+""",
+        """
+agent = Agent(db, model=ScriptedModel([reply("First.")]))
+list(agent.session(".", options(session_id="s")).stream("Go."))
+list(agent.resume_session("s").tail(agent.resume_session("s").runs()[0].id))
+""",
+        """
+async def main():
+    agent = AsyncAgent(db, model=ScriptedModel([reply("First.")]))
+    session = await agent.session(".", options(session_id="s"))
+    await session.send("Go.")
+    await session.facts()
+asyncio.run(main())
+""",
+        """
+async def main():
+    global agent, later
+    agent = AsyncAgent(db, model=ScriptedModel([reply("First.")]))
+    session = await agent.session(".", options(session_id="s"))
+    await session.send("Go.")
+    later = [asyncio.ensure_future(session.facts()) for _ in range(20)]
+    await asyncio.sleep(0)
+asyncio.run(main())
+""",
+        """
+agents = [Agent(db, model=ScriptedModel([reply("First.")])) for _ in range(5)]
+agents[0].session(".", options(session_id="s")).send("Go.")
+for one in agents: one.resume_session("s").facts()
+sys.exit(0)
+""",
+    ],
+    ids=["sync", "stream and tail", "async", "async, reads cut off", "five agents, sys.exit"],
+)
+def test_m04_an_unclosed_agent_does_not_keep_the_interpreter(spawn, db, code, measured):
+    child = spawn(code + "\nprint(time.time(), flush=True)\n" if "sys.exit" not in code else
+                  code.replace("sys.exit(0)", "print(time.time(), flush=True)\nsys.exit(0)"))
+    at = float(child.line())
+    child.finish(0)
+    took = time.time() - at
+    measured("seconds_until_exit", took)
+    assert took < 5
+    assert "Traceback" not in child.errors, child.errors
+    assert "Exception ignored" not in child.errors, child.errors
+    assert look_after(spawn) == [["completed", "First."]]
+    verify(db)
+
+
+def test_sys_exit_inside_a_tool_is_a_failed_result_and_not_an_exit(spawn, db):
+    """§5: any exception of a tool, `BaseException` too, is a failed result."""
+    child = spawn("""
+@tool
+def leaves() -> str: sys.exit(3)
+@tool
+def interrupts() -> str: raise KeyboardInterrupt
+@tool
+async def cancels() -> str: raise asyncio.CancelledError
+script = [reply("", [call("leaves"), call("interrupts"), call("cancels")]), reply("Done.")]
+with Agent(db, model=ScriptedModel(script), tools=[leaves, interrupts, cancels]) as agent:
+    session = agent.session(".", options(session_id="s"))
+    say(session.send("Go.").text)
+    say(json.dumps([[m.ok, m.text] for m in session.history() if m.role == "tool"]))
+async def main():
+    async with AsyncAgent(db, model=ScriptedModel(script), tools=[leaves, interrupts, cancels]) as agent:
+        session = await agent.session(".", options(session_id="a"))
+        say((await session.send("Go.")).text)
+        say(json.dumps([[m.ok, m.text] for m in await session.history() if m.role == "tool"]))
+asyncio.run(main())
+""")
+    for _ in range(2):
+        child.expect("Done.")
+        results = json.loads(child.line())
+        assert [ok for ok, _ in results] == [False] * 3
+        for name, (_, text) in zip(["SystemExit", "KeyboardInterrupt", "CancelledError"], results, strict=True):
+            assert name in text
+    child.finish()
+
+
+@pytest.mark.parametrize("what", ["hold", "hang", "ahang", "model"])
+def test_asyncio_run_cancelled_in_mid_run(spawn, db, what, measured):
+    """A time limit around `asyncio.run`'s main task: the run is interrupted, never half written."""
+    child = spawn(TOOLS + working(what) + """
+async def main():
+    async with AsyncAgent(db, model=model, tools=tools) as agent:
+        session = await agent.session(".", options(session_id="s"))
+        await session.send("Before.")
+        try:
+            async with asyncio.timeout(1.0): await session.send("Go.")
+        except TimeoutError:
+            say(json.dumps([[r.state for r in await session.runs()], time.time() - began]))
+began = time.time()
+asyncio.run(main())
+say("left")
+""")
+    child.expect("holding")
+    states, took = json.loads(child.line())
+    child.expect("left")
+    child.finish(0)
+    measured("seconds_until_raised", took)
+    assert states == ["completed", "interrupted"]
+    assert took < 10
+    runs = look_after(spawn)
+    assert runs[1][0] == "interrupted"
+    verify(db)
+
+
+def test_a_second_ctrl_c_leaves_at_once(spawn, db):
+    child = spawn(TOOLS + working("hang") + SEND["sync"].replace("except KeyboardInterrupt:", "except ThenceError:"))
+    child.expect("holding")
+    time.sleep(0.1)
+    child.kill(signal.SIGINT)
+    time.sleep(0.4)
+    began = time.time()
+    if child.process.poll() is None:
+        child.kill(signal.SIGINT)
+    child.finish(None)
+    assert child.process.returncode != 0
+    assert time.time() - began < 5
+    assert look_after(spawn)[1][0] == "interrupted"
+    verify(db)
+
+
+@pytest.mark.parametrize("leave", ["sigterm", "abort"])
+def test_a_death_without_goodbye_still_gives_the_session_back(spawn, db, leave):
+    child = spawn(TOOLS + working("hang") + SEND["sync"])
+    child.expect("holding")
+    child.kill(signal.SIGTERM if leave == "sigterm" else signal.SIGABRT)
+    child.finish(None)
+    assert child.process.returncode != 0
+    verify(db)
+    runs = look_after(spawn)
+    assert [state for state, _ in runs] == ["completed", "interrupted"]
+
+
+def test_leaving_a_stream_early_interrupts_and_releases(spawn, db):
+    child = spawn(TOOLS + working("hold") + """
+agent = Agent(db, model=model, tools=tools)
+session = agent.session(".", options(session_id="s"))
+session.send("Before.")
+for event in session.stream("Go."):
+    if event.type == "tool_execution_start": break
+while session.current_run() is not None: time.sleep(0.01)
+say(json.dumps([r.state for r in session.runs()]))
+with session.stream("Go again.", on_interrupted="settle") as stream:
+    for event in stream:
+        if event.type == "tool_execution_start": break
+say(json.dumps([r.state for r in session.runs()][-1]))
+agent.close()
+""")
+    states = []
+    wait_for(lambda: (states.append(child.line()), states[-1] != "holding")[1])
+    assert json.loads(states[-1]) == ["completed", "interrupted"]
+    wait_for(lambda: (states.append(child.line()), states[-1] != "holding")[1])
+    assert json.loads(states[-1]) == "interrupted"
+    child.finish()
+    verify(db)
