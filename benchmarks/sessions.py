@@ -1,6 +1,6 @@
 """Many async sessions on one file at full durability: rounds a second for 1, 8 and 64, and what the event loop feels.
 
-    python benchmarks/sessions.py [--rounds 20]
+python benchmarks/sessions.py [--rounds 20]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "engine")]
 
 import work  # noqa: E402
+
 from thence import AsyncAgent, ScriptedModel, SessionOptions  # noqa: E402
 
 
@@ -57,7 +58,9 @@ def main() -> None:
         for sessions in (1, 8, 64):
             rate, stalls = asyncio.run(measure(sessions, options.rounds, name))
             p99 = stalls[int(len(stalls) * 0.99)] if stalls else 0.0
-            print(f"  {sessions:3} sessions: {rate:7.0f} rounds/s, event-loop stall p99 {p99:.2f} ms, max {stalls[-1]:.2f} ms")
+            print(
+                f"  {sessions:3} sessions: {rate:6.0f} rounds/s, loop stall p99 {p99:.2f} ms, max {stalls[-1]:.2f} ms"
+            )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""The standard work: the same bytes for thence and for the floor. One round is an answer of 400 characters with one call
-of 200 bytes of arguments, and a result of 2,000 characters."""
+"""The standard work: the same bytes for thence and for the floor.
+
+One round is an answer of 400 characters with one call of 200 bytes of arguments, and a result of 2,000 characters.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from thence import Agent, SessionOptions, ScriptedModel, tool
+from thence import Agent, ScriptedModel, SessionOptions, tool
 from thence.chat import RawCall, Reply, Request
 
-_random = random.Random(7)  # noqa: S311
+_random = random.Random(7)
 _words = ["".join(_random.choices("abcdefghijklmnopqrstuvwxyz", k=_random.randint(3, 9))) for _ in range(4000)]
 _text = " ".join(_random.choices(_words, k=60_000))
 

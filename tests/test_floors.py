@@ -20,12 +20,12 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
-    "errors canonical chat facts steps events identity limits",
-    "fold loopguard judge resume budget transcript",
-    "plan codec writes reads",
-    "effects turn",
+    "errors canonical chat facts steps events identity limits runs",
+    "fold loopguard judge budget transcript options",
+    "plan codec writes reads sessions inbox log",
+    "effects report ledger rounds turn results",
     "store host models adapters",
-    "agent session testing cli __init__ __main__",
+    "agent session async_session testing cli __init__ __main__",
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from .agent import Agent, AsyncAgent
+from .async_session import AsyncSession
 from .chat import Model, Reply, Request, ToolSpec, Usage
 from .errors import (
     BudgetExhausted,
@@ -43,7 +44,7 @@ from .models.scripted import ScriptedModel
 from .options import SessionOptions
 from .results import SendResult
 from .runs import Run, SessionInfo, TraceEvent
-from .session import AsyncSession, Session
+from .session import Session
 
 __version__ = "0.1.0"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
+from .async_session import AsyncSession
 from .canonical import Json, check_text
 from .chat import Model
 from .effects import Flow
@@ -20,11 +21,11 @@ from .host.toolkit import Tool, collect
 from .models.resolve import resolve_model
 from .options import SessionOptions, check_settings, choose
 from .runs import SessionInfo
-from .session import AsyncSession, Session
+from .session import Session
 from .store.sqlite import Durability, SqliteStore
 
 R = TypeVar("R")
-Workspace = str | PathLike[str]
+Workspace = str | Path
 
 
 class _AgentBase:
@@ -50,7 +51,7 @@ class _AgentBase:
 
     def __init__(
         self,
-        db: str | PathLike[str] | None,
+        db: str | Path | None,
         *,
         model: Model | str | None = None,
         tools: Iterable[Callable[..., object] | Tool] = (),
@@ -60,7 +61,7 @@ class _AgentBase:
         durability: Durability = "power",
         allow_network_fs: bool = False,
     ) -> None:
-        if db is not None and not isinstance(db, str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if db is not None and not isinstance(db, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"'db' must be a path or None, not {type(db).__name__}")
         if not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"'instructions' must be a string, not {type(instructions).__name__}")

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from .effects import GuardDecision
+
+@dataclass(frozen=True, slots=True)
+class GuardDecision:
+    """What a budget guard decided. ``decision``: allow, soft or deny."""
+
+    decision: Literal["allow", "soft", "deny"] = "allow"
+    resource: str = ""
+    reason: str = ""
+    consumed: float = 0.0
+    limit: float = 0.0
+    message: str | None = None
+
 
 ALLOW = GuardDecision()
 
@@ -16,7 +28,7 @@ def read_decision(method: str, value: object) -> GuardDecision:
         return ALLOW
     if type(value) is not dict:
         return malformed(method, "expected None or a decision dict")
-    given: dict[Any, Any] = value
+    given: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
     decision = given.get("decision")
     if type(decision) is not str:
         return malformed(method, "missing required string 'decision'")

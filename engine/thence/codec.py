@@ -102,6 +102,21 @@ def encode_row(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
+def read_payload(data: bytes) -> dict[str, Any] | None:
+    """An event's payload, or None when it cannot be read: one damaged row must not hide the others."""
+    try:
+        text = data.decode()
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            value = loads(text)
+        if isinstance(value, dict):
+            return value  # pyright: ignore[reportUnknownVariableType]
+    except ValueError:
+        return None
+    return None
+
+
 def encode_result(payload: Returned) -> tuple[str, Blobs]:
     """An in-flight call's result as its row keeps it; the same text that its fact will have."""
     encoded = encode(payload)

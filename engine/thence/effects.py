@@ -1,7 +1,7 @@
 """What a turn may ask of the world. ``answer = yield from Effect(...)`` is typed by the effect.
 
-Effects are made by the dozen in each round and read once: they are not frozen, because a frozen ``__init__`` costs three
-times as much. Nobody changes one.
+Effects are made by the dozen in each round and read once: they are not frozen, because a frozen ``__init__`` costs
+three times as much. Nobody changes one.
 
 Stopping comes in as an ANSWER (:class:`Stopped`), never as an exception thrown into a flow: a turn that is cancelled
 still gets to write what keeps its history valid.
@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from .budget import GuardDecision
 from .chat import Reply, Request, Usage
 from .errors import ThenceError
 from .events import NewEvent
@@ -39,8 +40,8 @@ class Effect(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """This run is to stop. ``cancel`` is final; after ``interrupt``, and after a ``timeout`` of the whole run, it can be
-    resumed.
+    """This run is to stop. ``cancel`` is final; after ``interrupt``, and after a ``timeout`` of the whole run, it can
+    be resumed.
 
     ``grace_ms`` is how long in-flight results may still land.
     """
@@ -56,7 +57,7 @@ class Now(Effect[int]):
 
 
 @dataclass(slots=True)
-class Commit(Effect["tuple[Rows, ...]"]):
+class Commit(Effect[tuple[Rows, ...]]):
     """Perform one transaction; once it is committed, show ``events`` to live readers. Raises StoreError."""
 
     plan: Plan
@@ -69,18 +70,6 @@ class Read(Effect[T]):
     """Read one snapshot. Raises StoreError."""
 
     query: Query[T]
-
-
-@dataclass(frozen=True, slots=True)
-class GuardDecision:
-    """What a budget guard decided. ``decision``: allow, soft or deny."""
-
-    decision: Literal["allow", "soft", "deny"] = "allow"
-    resource: str = ""
-    reason: str = ""
-    consumed: float = 0.0
-    limit: float = 0.0
-    message: str | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +94,7 @@ class ModelFailed:
 
 
 @dataclass(slots=True)
-class AskModel(Effect["Reply | ModelFailed | Stopped"]):
+class AskModel(Effect[Reply | ModelFailed | Stopped]):
     """One attempt at a model request. ``step`` names the answer its deltas belong to."""
 
     request: Request
@@ -113,7 +102,7 @@ class AskModel(Effect["Reply | ModelFailed | Stopped"]):
 
 
 @dataclass(slots=True)
-class Backoff(Effect["Stopped | None"]):
+class Backoff(Effect[Stopped | None]):
     """Wait before the attempt after ``attempt`` failed ones: exponential with jitter, or as the provider asked."""
 
     attempt: int
@@ -140,12 +129,12 @@ class Landed:
 
 
 @dataclass(slots=True)
-class AwaitTool(Effect["Landed | Stopped"]):
+class AwaitTool(Effect[Landed | Stopped]):
     """The next call that lands, in whatever order tools finish."""
 
 
 @dataclass(slots=True)
-class DrainTools(Effect["tuple[Landed, ...]"]):
+class DrainTools(Effect[tuple[Landed, ...]]):
     """Tell running calls to stop and collect what lands within ``grace_ms``; the rest is left behind."""
 
     grace_ms: int

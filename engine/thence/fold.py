@@ -39,6 +39,8 @@ from .loopguard import LoopGuard
 from .steps import Ask, Continue, End, OpenCall, Settled, Step, UseTools
 
 CONTINUE_TEXT = "Continue."
+FRESH = LoopGuard()
+NO_USAGE = Usage()
 UNFINISHED = frozenset({"length", "max_tokens", "pause", "pause_turn"})
 
 
@@ -69,11 +71,11 @@ class State:
     stop_reason: str = ""
     capped: bool = False
     fatal: tuple[str, str] | None = None
-    loop: LoopGuard = LoopGuard()
+    loop: LoopGuard = FRESH
     continuations: int = 0
     continued_text: str | None = None
     steers: int = 0
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     without_usage: int = 0
     tool_calls: int = 0
     cut: bool = False

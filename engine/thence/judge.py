@@ -112,4 +112,3 @@ def _refuse(call: OpenCall, text: str, why: str, more: Mapping[str, Json] | None
 def _after_run(loop: LoopGuard, call: OpenCall, traits: Traits) -> LoopGuard:
     """How the guard will stand once a call of this batch has run, as far as the rest of the batch can tell."""
     return loop.executed(call.signature, ok=False, read=traits.effect == "read", repeatable=traits.repeatable)
-

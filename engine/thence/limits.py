@@ -66,7 +66,9 @@ def check_limit(name: str, value: object) -> int | float | bool | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"'{name}' must be an integer, not {type(value).__name__}")
     if value < 0 or (value == 0 and name not in ZERO_IS_LEGAL):
-        raise SessionConfiguration(name, "must not be negative" if name in ZERO_IS_LEGAL else "must be greater than zero")
+        raise SessionConfiguration(
+            name, "must not be negative" if name in ZERO_IS_LEGAL else "must be greater than zero"
+        )
     if value > MAX_LIMIT:
         raise SessionConfiguration(name, f"must be at most {MAX_LIMIT}")
     return value

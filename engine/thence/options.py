@@ -30,10 +30,10 @@ class SessionOptions:
     Unset is a value of its own: a default that is set explicitly wins over what the file remembers, an unset option
     does not. Reading an unset option gives its default. Nothing is checked before the options are used.
 
-    Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits (§2):
-    see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6), ``retention_limits`` (§9),
-    ``on_interrupted`` (``raise`` or ``settle``, §1). Environment: ``host_env`` (§11). Model: ``model, instructions,
-    model_settings``, each over the agent's own.
+    Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
+    (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6),
+    ``retention_limits`` (§9), ``on_interrupted`` (``raise`` or ``settle``, §1). Environment: ``host_env`` (§11). Model:
+    ``model, instructions, model_settings``, each over the agent's own.
 
     Raises:
         AttributeError: an unknown name, on setting and on reading.

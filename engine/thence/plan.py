@@ -1,7 +1,8 @@
 """Writes and reads as values. A :class:`Plan` is one transaction; a :class:`Query` is one snapshot (§8).
 
 Nothing here touches a file: `writes` and `reads` build these values, a store performs them, and any driver that
-passes the contract suite may be that store. Plans are not frozen, for the price of it (see `effects`); nobody changes one. All SQL is named: ``statement`` is a name in ``schema/statements``.
+passes the contract suite may be that store. Plans are not frozen, for the price of it (see `effects`); nobody changes
+one. All SQL is named: ``statement`` is a name in ``schema/statements``.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ from typing import Any
 
 import orjson
 
-from .canonical import loads
 from .chat import Usage
-from .codec import decode
+from .codec import decode, read_payload
 from .events import Event, EventPage, NewEvent, page_of
 from .facts import Fact, NewFact, Payload, Returned
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags
@@ -59,27 +58,6 @@ class InflightCall:
     tool: str
     effect: str | None
     result: Returned | None
-
-
-@dataclass(frozen=True, slots=True)
-class InboxRow:
-    """Something for the owner."""
-
-    number: int
-    stream_pk: int
-    kind: str
-    request_id: str | None
-    type: str
-    payload: str
-
-    def event(self) -> NewEvent:
-        """A waiting event, as live readers see it once it is recorded."""
-        return NewEvent(self.type, read_payload(self.payload.encode()) or {})
-
-    def reason(self) -> str:
-        """Why somebody wants the run to stop."""
-        value = (read_payload(self.payload.encode()) or {}).get("reason", "")
-        return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +163,7 @@ def _inflight(results: Sequence[Rows]) -> list[InflightCall]:
     calls: list[InflightCall] = []
     for key, _, tool, effect, _, text, _ in results[0]:
         result = None if text is None else decode("tool.result", text, blobs.__getitem__)
-        assert result is None or isinstance(result, Returned)
-        calls.append(InflightCall(key, tool, effect, result))
+        calls.append(InflightCall(key, tool, effect, result if isinstance(result, Returned) else None))
     return calls
 
 
@@ -243,9 +220,7 @@ def _run(row: Row) -> Run:
     )
 
 
-def event_page(
-    stream_pk: int, after: int | None, limit: int, metadata: dict[str, Any]
-) -> Query[EventPage | None]:
+def event_page(stream_pk: int, after: int | None, limit: int, metadata: dict[str, Any]) -> Query[EventPage | None]:
     """A page of a stream's events after a cursor, in one snapshot; None when the stream is not kept."""
     if after is None:
         page = Select("event_page_from_start", {"stream_pk": stream_pk, "limit": limit + 1})
@@ -267,21 +242,6 @@ def _event(row: Row, metadata: dict[str, Any]) -> Event:
     payload = read_payload(data)
     where = {**metadata, "sequence": sequence, "timestamp_ms": ts_ms}
     return Event(kind, payload or {}, where, damaged=payload is None)
-
-
-def read_payload(data: bytes) -> dict[str, Any] | None:
-    """An event's payload, or None when it cannot be read: one damaged row must not hide the others."""
-    try:
-        text = data.decode()
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            value = loads(text)
-        if isinstance(value, dict):
-            return value  # pyright: ignore[reportUnknownVariableType]
-    except ValueError:
-        return None
-    return None
 
 
 def stream_end(stream_pk: int) -> Query[tuple[str, bool] | None]:
@@ -306,14 +266,6 @@ def traces(session_pk: int) -> Query[list[TraceEvent]]:
     return Query(
         (Select("trace_list", {"session_pk": session_pk}),),
         lambda rows: [TraceEvent(n, run_id, ts, orjson.loads(text)) for n, run_id, ts, text in rows[0]],
-    )
-
-
-def inbox(session_pk: int, limit: int = 256) -> Query[list[InboxRow]]:
-    """What waits for the owner, oldest first."""
-    return Query(
-        (Select("inbox_list", {"session_pk": session_pk, "limit": limit}),),
-        lambda rows: [InboxRow(*row) for row in rows[0]],
     )
 
 

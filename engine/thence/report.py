@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .budget import GuardDecision
 from .canonical import Json, dumps_checked
-from .effects import GuardDecision, Landed
+from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
 from .facts import Answered, Denied, Returned, text_of

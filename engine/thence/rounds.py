@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from . import writes
 from .codec import blob_sha
@@ -16,11 +15,9 @@ from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, StartToo
 from .facts import Denied, Returned, Text
 from .fold import Phase
 from .judge import judge
+from .ledger import Ledger
 from .report import call_refused, call_returned, call_started, trace_of
 from .steps import OpenCall, Run
-
-if TYPE_CHECKING:
-    from .turn import Outcome, Turn
 
 CANCELLED = "Error: not run, because the run was cancelled"
 UNKNOWN = "Error: cancelled while it was running; its outcome is unknown"
@@ -29,16 +26,16 @@ UNKNOWN = "Error: cancelled while it was running; its outcome is unknown"
 class Rounds:
     """Calls of the newest answer: which have results (``done``) and which are running (``running``)."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.done: dict[str, Returned | Denied] = {}
         self.running: dict[str, OpenCall] = {}
         self._rows = False
 
-    def settle_round(self) -> Flow[Outcome | None]:
-        """Run every open call, then make all results facts in one commit."""
+    def settle_round(self) -> Flow[Stopped | None]:
+        """Run every open call, then make all results facts in one commit. A stop on the way is the caller's."""
         while True:
-            state, setup = self.turn.log.state, self.turn.setup
+            state, setup = self.ledger.log.state, self.ledger.setup
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
                 break
@@ -54,23 +51,23 @@ class Rounds:
                     batch.append(verdict.call)
             stopped = yield from self._run_batch(batch)
             if stopped is not None:
-                return (yield from self.turn.stop(stopped))
+                return stopped
         yield from self._settle()
         return None
 
     def _check_budget(self, call: OpenCall) -> Flow[Denied | None]:
         if not (yield from IsGuarded()):
             return None
-        yield from self.turn.flush()
+        yield from self.ledger.flush()
         decision = yield from AskGuard("check_before_tool", call.call.name)
-        self.turn.note_decision(decision)
+        self.ledger.note_decision(decision)
         if decision.decision != "deny":
             return None
         return Denied(call.key, "guard", decision.resource, decision.reason)
 
     def _refuse(self, call: OpenCall, result: Returned | Denied) -> None:
         self.done[call.key] = result
-        self.turn.say(call_refused(call, result))
+        self.ledger.say(call_refused(call, result))
 
     def _run_batch(self, batch: Sequence[OpenCall]) -> Flow[Stopped | None]:
         waiting = deque(batch)
@@ -84,7 +81,7 @@ class Rounds:
         return None
 
     def _start_more(self, waiting: deque[OpenCall]) -> Flow[None]:
-        setup = self.turn.setup
+        setup = self.ledger.setup
         starting: list[OpenCall] = []
         while waiting and len(self.running) < setup.limits.max_parallel_tools:
             call = waiting.popleft()
@@ -94,42 +91,42 @@ class Rounds:
             return
         now = yield from Now()
         self._rows = True
-        self.turn.also(writes.start_calls(self.turn.ids, starting, setup.traits, now))
-        self.turn.say(*(call_started(call) for call in starting))
+        self.ledger.also(writes.start_calls(self.ledger.ids, starting, setup.traits, now))
+        self.ledger.say(*(call_started(call) for call in starting))
         if any(setup.traits[call.call.name].effect != "read" for call in starting):
-            self.turn.protect()
-        yield from self.turn.flush()
+            self.ledger.protect()
+        yield from self.ledger.flush()
         # The chain hash at the model's answer names this call in every copy of the log (§7); that fact is the head now.
-        anchor = self.turn.log.head.hash
+        anchor = self.ledger.log.head.hash
         for call in starting:
-            identity = f"{self.turn.ids.session_id}\n{anchor.hex()}\n{call.position}"
+            identity = f"{self.ledger.ids.session_id}\n{anchor.hex()}\n{call.position}"
             yield from StartTool(call, blob_sha(identity.encode()))
 
     def _is_last(self, landed: Landed) -> bool:
         """Whether nothing else of this answer will run: then the settling commit carries this landing too."""
-        setup = self.turn.setup
+        setup = self.ledger.setup
         done = {**self.done, landed.result.call_key: landed.result}
-        return not judge(self.turn.log.state, done, setup.traits, setup.limits)
+        return not judge(self.ledger.log.state, done, setup.traits, setup.limits)
 
     def _land(self, landed: Landed, *, last: bool) -> Flow[None]:
         key = landed.result.call_key
         call = self.running.pop(key, None)
         if call is None:
             return
-        turn, name = self.turn, call.call.name
+        ledger, name = self.ledger, call.call.name
         now = yield from Now()
         self.done[key] = landed.result
-        turn.also(
-            *writes.keep_blobs(turn.ids.session_pk, landed.kept),
-            writes.trace_call(turn.ids, name, trace_of(name, landed), now),
-            writes.clear_deltas(turn.ids, key),
+        ledger.also(
+            *writes.keep_blobs(ledger.ids.session_pk, landed.kept),
+            writes.trace_call(ledger.ids, name, trace_of(name, landed), now),
+            writes.clear_deltas(ledger.ids, key),
         )
-        turn.say(call_returned(call, landed))
-        if turn.setup.traits[name].effect != "read":
-            turn.protect()
+        ledger.say(call_returned(call, landed))
+        if ledger.setup.traits[name].effect != "read":
+            ledger.protect()
         if not last:
-            turn.also(*writes.land_call(turn.ids, landed.result, now))
-            yield from turn.flush()
+            ledger.also(*writes.land_call(ledger.ids, landed.result, now))
+            yield from ledger.flush()
 
     def land_all(self, landed: Sequence[Landed]) -> Flow[None]:
         """Keep what still landed when the run was stopped."""
@@ -138,7 +135,7 @@ class Rounds:
 
     def settle_cancelled(self, reason: str) -> None:
         """Give every open call of a cancelled run a result, so that the history stays valid. Staged, not written."""
-        for call in self.turn.log.state.open:
+        for call in self.ledger.log.state.open:
             if call.key not in self.done:
                 text = UNKNOWN if call.key in self.running else CANCELLED
                 why = f" ({reason})" if reason else ""
@@ -148,17 +145,17 @@ class Rounds:
         self._stage_results()
 
     def _stage_results(self) -> None:
-        for call in self.turn.log.state.open:
-            self.turn.stage(call.key, f"tool:{call.key}", self.done[call.key])
+        for call in self.ledger.log.state.open:
+            self.ledger.stage(call.key, f"tool:{call.key}", self.done[call.key])
         if self._rows:
-            self.turn.also(writes.clear_calls(self.turn.ids))
+            self.ledger.also(writes.clear_calls(self.ledger.ids))
         self.done, self._rows = {}, False
 
     def _settle(self) -> Flow[None]:
-        turn = self.turn
-        if turn.log.state.phase is not Phase.CALLS:
+        ledger = self.ledger
+        if ledger.log.state.phase is not Phase.CALLS:
             return
         self._stage_results()
         now = yield from Now()
-        seq = turn.log.head.seq + turn.staged_facts
-        turn.also(writes.checkpoint(turn.ids, writes.Head(seq), turn.log.state, now))
+        seq = ledger.log.head.seq + ledger.staged_facts
+        ledger.also(writes.checkpoint(ledger.ids, writes.Head(seq), ledger.log.state, now))

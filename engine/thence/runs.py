@@ -16,9 +16,9 @@ class Run:
     """One execution of a turn.
 
     Attributes:
-        status: created, planning, executing, verifying, parked, completed, failed or cancelled; the last three are final.
+        status: created, planning, executing, verifying, parked, completed, failed or cancelled; the last three final.
         state: the status, or ``interrupted`` (not final and no living owner), or ``superseded`` (another run went on).
-        usage: summed over the turn, earlier runs of it included; live runs show that of their last settled round as 0.
+        usage: summed over the turn, earlier runs of it included; written when the run ends.
         requests_without_usage: answers whose provider did not say what they cost; they are not in ``usage``.
         event_count: cumulative: one past the sequence of the newest event ever.
     """

@@ -1,47 +1,28 @@
 """The turn: a generator of effects, written once, pure (§5).
 
 `fold.next_step` says what comes next; the methods here ask the world for it and stage what it answered. What is staged
-is written by one commit (:meth:`Turn.flush`) before anything leaves the process: before a model is asked, before a tool
-starts, before the caller is told. `host.drive` runs the same generator with or without ``await``.
+is written by one commit (`ledger.Ledger.flush`) before anything leaves the process: before a model is asked, before a
+tool starts, before the caller is told. `host.drive` runs the same generator with or without ``await``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from . import writes
-from .canonical import Json
 from .chat import Request, ToolSpec, Usage
-from .effects import AskGuard, AskModel, Backoff, Commit, DrainTools, Flow, GuardDecision, IsGuarded, ModelFailed, Now, Stopped
+from .effects import AskGuard, AskModel, Backoff, DrainTools, Flow, IsGuarded, ModelFailed, Now, Stopped
 from .errors import BudgetExhausted, RunFailed, RunInterrupted, ThenceError
-from .events import NewEvent
-from .facts import Asked, Ended, NewFact, Payload, Text, answer_key, turn_key
+from .facts import Asked, Ended, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, Phase, next_step
-from .limits import Limits
+from .ledger import Ledger, Setup
 from .log import Log
-from .plan import Op, Plan
-from .report import end_of_answer, end_of_run, start_of_request, threshold_hit
+from .report import end_of_answer, end_of_run, start_of_request
 from .rounds import Rounds
-from .steps import Ask, Continue, End, Settled, Traits, UseTools
+from .steps import Ask, Continue, End, Settled, UseTools
 from .transcript import record_answer
 from .writes import RunIds
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a run started with and keeps: it shapes every request together with the log."""
-
-    model: str
-    instructions: str
-    settings: Mapping[str, Json]
-    specs: tuple[ToolSpec, ...]
-    traits: Mapping[str, Traits]
-    limits: Limits
-    output_schema: Mapping[str, Json] | None = None
-    reread: ToolSpec | None = None
-    max_attempts: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,62 +38,13 @@ class Outcome:
 
 
 class Turn:
-    """One run of one turn. Holds what is staged and not yet written; the log says everything else."""
+    """One run of one turn."""
 
     def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
         self.ids, self.log, self.setup = ids, log, setup
-        self.rounds = Rounds(self)
-        self._facts: list[NewFact] = []
-        self._events: list[NewEvent] = []
-        self._ops: list[Op] = []
-        self._durable = False
+        self.ledger = Ledger(ids, log, setup)
+        self.rounds = Rounds(self.ledger)
 
-    # ------------------------------------------------------------------ staging and writing
-    def stage(self, key: str, cause: str | None, payload: Payload) -> None:
-        """A fact for the next commit; the fold moves at once."""
-        fact = NewFact(key, cause, payload)
-        self.log.add((fact,))
-        self._facts.append(fact)
-
-    def say(self, *events: NewEvent) -> None:
-        """Events for the next commit, and for live readers after it."""
-        self._events.extend(events)
-
-    def also(self, *ops: Op) -> None:
-        """Other writes for the next commit."""
-        self._ops.extend(ops)
-
-    def protect(self) -> None:
-        """The next commit protects an effect or is acknowledged: it must survive a power cut."""
-        self._durable = True
-
-    @property
-    def staged(self) -> bool:
-        """Whether a flush would write anything."""
-        return bool(self._facts or self._events or self._ops)
-
-    @property
-    def staged_facts(self) -> int:
-        """How many facts the next commit appends."""
-        return len(self._facts)
-
-    def flush(self) -> Flow[None]:
-        """Write all that is staged, as one transaction."""
-        if not self.staged:
-            return
-        now = yield from Now()
-        head = self.log.head
-        ops: tuple[Op, ...] = ()
-        if self._facts:
-            ops, head = writes.append(self.ids, head, self._facts, now)
-        events = tuple(self._events)
-        ops = (*ops, *writes.record_events(self.ids, events, now), *self._ops)
-        plan = Plan(ops, self._durable)
-        self._facts, self._events, self._ops, self._durable = [], [], [], False
-        yield from Commit(plan, events, now)
-        self.log.head = head
-
-    # ------------------------------------------------------------------ the loop
     def run(self) -> Flow[Outcome]:
         """Perform steps until the turn has ended, failed outside the transcript, or was stopped."""
         while True:
@@ -123,7 +55,9 @@ class Turn:
                 case Ask(offer_tools):
                     outcome = yield from self._ask(offer_tools)
                 case UseTools():
-                    outcome = yield from self.rounds.settle_round()
+                    stopped = yield from self.rounds.settle_round()
+                    if stopped is not None:
+                        outcome = yield from self.stop(stopped)
                 case Continue():
                     self._continue()
                 case End(status, code, message):
@@ -142,11 +76,11 @@ class Turn:
         attempt = 0
         while True:
             attempt += 1
-            self.say(start_of_request(number))
+            self.ledger.say(start_of_request(number))
             refusal = yield from self._check_model_budget()
             if refusal is not None:
                 return refusal
-            yield from self.flush()
+            yield from self.ledger.flush()
             request = Request(
                 setup.model,
                 setup.instructions,
@@ -168,9 +102,9 @@ class Turn:
         if said.usage is not None and (yield from IsGuarded()):
             yield from AskGuard("record_after_llm", said.usage)
         answer = record_answer(said, setup.model)
-        self.stage(step, f"infer:{step}", answer)
-        self.also(writes.clear_deltas(self.ids, step))
-        self.say(*end_of_answer(number, answer, self.log.state.open))
+        self.ledger.stage(step, f"infer:{step}", answer)
+        self.ledger.also(writes.clear_deltas(self.ids, step))
+        self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
         return None
 
     def _offered(self) -> tuple[ToolSpec, ...]:
@@ -181,19 +115,14 @@ class Turn:
     def _check_model_budget(self) -> Flow[Outcome | None]:
         if not (yield from IsGuarded()):
             return None
-        yield from self.flush()
+        yield from self.ledger.flush()
         estimate = (self.log.transcript.bytes + len(self.setup.instructions)) // 4
         decision = yield from AskGuard("check_before_llm", estimate)
-        self.note_decision(decision)
+        self.ledger.note_decision(decision)
         if decision.decision != "deny":
             return None
         error = BudgetExhausted(decision.resource, decision.reason, run_id=self.ids.run_id)
         return (yield from self.fail(error))
-
-    def note_decision(self, decision: GuardDecision) -> None:
-        """A soft or hard budget decision becomes an event."""
-        if decision.decision != "allow":
-            self.say(threshold_hit(decision))
 
     def _model_failed(self, error: ThenceError, attempts: int) -> Flow[Outcome]:
         message = str(error)
@@ -207,13 +136,15 @@ class Turn:
     def _continue(self) -> None:
         state = self.log.state
         key = f"{turn_key(state.turn)}-more{state.continuations + 1}"
-        self.stage(key, f"continue:{key}", Asked((Text(CONTINUE_TEXT),), "continuation"))
+        self.ledger.stage(key, f"continue:{key}", Asked((Text(CONTINUE_TEXT),), "continuation"))
 
     # ------------------------------------------------------------------ every way out
-    def end(self, status: Literal["completed", "failed", "cancelled"], code: str | None, message: str | None) -> Flow[Outcome]:
+    def end(
+        self, status: Literal["completed", "failed", "cancelled"], code: str | None, message: str | None
+    ) -> Flow[Outcome]:
         """Close the turn with ``turn.ended``; the run is over."""
         key = f"{turn_key(self.log.state.turn)}-end"
-        self.stage(key, f"end:{key}", Ended(status, code, message))
+        self.ledger.stage(key, f"end:{key}", Ended(status, code, message))
         error: ThenceError | None = None
         if status == "failed":
             error = RunFailed(code or "RUN_FAILED", message or "the turn failed", run_id=self.ids.run_id)
@@ -230,14 +161,18 @@ class Turn:
         if stopped.kind == "interrupt":
             return (yield from self._interrupt())
         if stopped.kind == "timeout":
-            return (yield from self.fail(RunFailed("EXECUTION_TIMEOUT", stopped.reason, run_id=self.ids.run_id, resumable=True)))
+            return (
+                yield from self.fail(
+                    RunFailed("EXECUTION_TIMEOUT", stopped.reason, run_id=self.ids.run_id, resumable=True)
+                )
+            )
         self.rounds.settle_cancelled(stopped.reason)
         return (yield from self.end("cancelled", "CANCELLED", stopped.reason or None))
 
     def _interrupt(self) -> Flow[Outcome]:
-        self.also(writes.release(self.ids))
-        self.protect()
-        yield from self.flush()
+        self.ledger.also(writes.release(self.ids))
+        self.ledger.protect()
+        yield from self.ledger.flush()
         open_calls = tuple(call.key for call in self.log.state.open)
         return self._outcome("interrupted", RunInterrupted(self.ids.run_id, open_calls))
 
@@ -246,8 +181,8 @@ class Turn:
     ) -> Flow[Outcome]:
         state = self.log.state
         now = yield from Now()
-        self.say(end_of_run(status, state, error))
-        self.also(
+        self.ledger.say(end_of_run(status, state, error))
+        self.ledger.also(
             writes.end_run(
                 self.ids,
                 state,
@@ -259,8 +194,8 @@ class Turn:
             ),
             writes.release(self.ids),
         )
-        self.protect()
-        yield from self.flush()
+        self.ledger.protect()
+        yield from self.ledger.flush()
         return self._outcome(status, error)
 
     def _outcome(
@@ -269,4 +204,3 @@ class Turn:
         state = self.log.state
         text = state.text if state.phase in (Phase.IDLE, Phase.ANSWERED) else ""
         return Outcome(status, self.ids.run_id, text, state.usage, state.tool_calls, error)
-

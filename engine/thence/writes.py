@@ -10,9 +10,7 @@ from .codec import Encoded, chain, encode, encode_result, encode_row
 from .events import NewEvent
 from .facts import GENESIS, NewFact, Returned
 from .fold import State
-from .identity import Tags
-from .limits import Retention
-from .plan import Op, Params, Plan, SqlValue
+from .plan import Op, Params, Plan
 from .steps import OpenCall, Traits
 
 SCHEMA_VERSION = 1
@@ -20,7 +18,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunIds:
-    """Where a run writes: its session and branch, and the claim it writes under. ``run_pk`` is None until its row is."""
+    """Where a run writes: its session and branch, and the claim it writes under. ``run_pk`` is None before its row."""
 
     session_pk: int
     session_id: str
@@ -37,72 +35,6 @@ class Head:
 
     seq: int = 0
     hash: bytes = GENESIS
-
-
-def create_session(
-    *,
-    session_id: str,
-    workspace: str,
-    tags: Tags,
-    created_ms: int,
-    retention: Retention,
-    options: str,
-    requires: str,
-    durable_memory: str | None,
-    lineage_id: str,
-    allow_network_fs: bool,
-    forked_from: str | None = None,
-) -> Plan:
-    """A new session with an empty log; refused with SESSION_EXISTS when the id is taken."""
-    by_id: Params = {"session_id": session_id}
-    row: dict[str, SqlValue] = {
-        "session_id": session_id,
-        "workspace": workspace,
-        "tenant_id": tags.tenant_id,
-        "principal": tags.principal,
-        "agent_template_id": tags.agent_template_id,
-        "correlation_id": tags.correlation_id,
-        "created_ms": created_ms,
-        "forked_from": forked_from,
-        **retention.to_dict(),
-    }
-    file: Params = {"lineage_id": lineage_id, "created_ms": created_ms, "allow_network_fs": int(allow_network_fs)}
-    stored: Params = {**by_id, "options": options, "requires": requires, "durable_memory": durable_memory}
-    return Plan(
-        (
-            Op("file_add", (file,)),
-            Op("session_add", (row,)),
-            Op("branch_first", (by_id,)),
-            Op("session_go_live", (by_id,)),
-            Op("session_option_add", (stored,)),
-            Op("stream_add_channel", (by_id,)),
-        ),
-        durable=True,
-    )
-
-
-def relabel_session(session_pk: int, workspace: str, tags: Tags) -> Op:
-    """Tags and workspace given anew on resume."""
-    row: Params = {
-        "session_pk": session_pk,
-        "workspace": workspace,
-        "tenant_id": tags.tenant_id,
-        "principal": tags.principal,
-        "agent_template_id": tags.agent_template_id,
-        "correlation_id": tags.correlation_id,
-    }
-    return Op("session_relabel", (row,))
-
-
-def set_caps(session_pk: int, retention: Retention) -> Op:
-    """Retention caps given anew."""
-    return Op("session_caps", ({"session_pk": session_pk, **retention.to_dict()},))
-
-
-def claim(session_pk: int, owner: str, dead_owner: str | None) -> Plan:
-    """Become the one who may write; refused with SESSION_BUSY. Returns (fence, live_branch)."""
-    row: Params = {"session_pk": session_pk, "owner": owner, "dead_owner": dead_owner}
-    return Plan((Op("session_claim", (row,), expect=1, refusal="SESSION_BUSY", returning=True),))
 
 
 def release(ids: RunIds) -> Op:
@@ -322,47 +254,6 @@ def end_run(
     return Op("run_end", (row,))
 
 
-def tell_owner(
-    stream_pk: int, kind: str, payload: Mapping[str, object], *, now_ms: int, type: str = "", request_id: str | None = None
-) -> Plan:
-    """An inbox row for whoever owns the session: an event, a cancel, an interrupt."""
-    row: Params = {
-        "stream_pk": stream_pk,
-        "kind": kind,
-        "request_id": request_id,
-        "ts_ms": now_ms,
-        "type": type or kind,
-        "payload": encode_row(payload),
-    }
-    return Plan((Op("inbox_add", (row,)),), durable=True)
-
-
-def take_inbox(ids: RunIds, rows: Sequence[tuple[int, int, str, str]], now_ms: int) -> Plan:
-    """Turn waiting events (inbox number, stream, type, payload text) into recorded ones; drop the inbox rows."""
-    events = tuple[Params, ...](
-        {
-            "stream_pk": stream_pk,
-            "run_id": None,
-            "fence": ids.fence,
-            "ts_ms": now_ms,
-            "type": type_,
-            "payload": payload,
-        }
-        for _, stream_pk, type_, payload in rows
-    )
-    return Plan((Op("event_append", events), drop_inbox([number for number, *_ in rows])))
-
-
-def drop_inbox(numbers: Sequence[int]) -> Op:
-    """These inbox rows have been dealt with."""
-    return Op("inbox_remove", tuple[Params, ...]({"inbox_pk": number} for number in numbers))
-
-
 def forget_checkpoint(ids: RunIds) -> Op:
     """The turn was closed by a later one: nothing is left to resume."""
     return Op("run_forget_checkpoint", ({"session_pk": ids.session_pk},))
-
-
-def set_options(session_pk: int, options: str, requires: str) -> Op:
-    """Options given anew when the session was opened again."""
-    return Op("session_option_update", ({"session_pk": session_pk, "options": options, "requires": requires},))

@@ -66,10 +66,10 @@ def gone(pid: int) -> bool:
     return not alive(pid)
 
 
-def child_of(model: LocalModel) -> int:
+def child_of(model: LocalModel) -> subprocess.Popen[str]:
     server = model._server  # pyright: ignore[reportPrivateUsage]
     assert server is not None
-    return server.process.pid
+    return server.process
 
 
 def test_missing_packages_are_named_with_the_two_commands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def fake_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> Lo
     def start(command: list[str], **options: Any) -> Any:
         return popen([command[0], str(script)], **options)
 
-    monkeypatch.setattr(local.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     return LocalModel(start_timeout_s=1.0)
 
 
@@ -127,7 +127,7 @@ class TestReal:
     def model(self) -> Iterator[LocalModel]:
         model = LocalModel(max_tokens=60)
         yield model
-        pid = child_of(model)
+        pid = child_of(model).pid
         model.close()
         assert not alive(pid)
 
@@ -160,15 +160,14 @@ class TestReal:
         first, second = asyncio.run(ask()), list(model.stream(request))[-1]
         assert isinstance(second, Reply)
         assert (first.text, first.calls, first.stop_reason) == (second.text, second.calls, second.stop_reason)
+        assert first.usage == second.usage
         assert first.usage is not None
-        assert second.usage is not None
-        assert first.usage.completion_tokens == second.usage.completion_tokens > 0
-        assert second.usage.cache_read_tokens > 0  # as the server itself reports it
+        assert first.usage.completion_tokens > 0
 
     def test_text_of_many_tokens_is_shortened_until_it_fits(self, model: LocalModel) -> None:
-        result = ToolMessage("t1-r1-c0", "c0", "read", "\u2603\ufe0f\U0001f9ff" * 3000, ok=True)
+        result = ToolMessage("t1-r1-c0", "c0", "read", "\u2603\ufe0f\U0001f9ff" * 900, ok=True)
         called = AssistantMessage("", (ChatCall("t1-r1-c0", "c0", "read", '{"path":"a"}'),))
-        *_, answer = model.stream(Request("", "", (UserMessage("\U0001f9ff" * 3000), called, result), (READ,)))
+        *_, answer = model.stream(Request("", "", (UserMessage("\U0001f9ff" * 900), called, result), (READ,)))
         assert isinstance(answer, Reply)
         assert answer.usage is not None
         assert 1000 < answer.usage.prompt_tokens < 4096
@@ -176,21 +175,21 @@ class TestReal:
     def test_a_killed_server_is_replaced(self, model: LocalModel) -> None:
         request = Request("", "", (UserMessage("Hello."),))
         *_, before = model.stream(request)
-        pid = child_of(model)
-        os.kill(pid, signal.SIGKILL)
-        assert gone(pid)
+        child = child_of(model)
+        child.kill()
+        child.wait(GONE_WITHIN_S)
         *_, after = model.stream(request)
         assert isinstance(before, Reply)
         assert isinstance(after, Reply)
         assert after.text == before.text
-        assert child_of(model) != pid
+        assert child_of(model).pid != child.pid
 
     def test_aclose_stops_it_too(self) -> None:
         async def main() -> int:
             model = LocalModel(max_tokens=5)
             async for _ in model.astream(Request("", "", (UserMessage("Hello."),))):
                 pass
-            pid = child_of(model)
+            pid = child_of(model).pid
             await model.aclose()
             return pid
 
@@ -220,9 +219,8 @@ def test_the_child_dies_with_its_parent(how: str) -> None:
     """Killed, ended without close, or killed while a forked copy still holds the child's standard input open."""
     if how == "fork" and not hasattr(os, "fork"):
         pytest.skip("no fork here")
-    code = PARENT.replace("time.sleep(120)\nprint", "print") if how != "fork" else PARENT
     with subprocess.Popen(
-        [sys.executable, "-c", code, how],
+        [sys.executable, "-c", PARENT, how],
         env={**os.environ, "PYTHONPATH": str(ENGINE)},
         stdout=subprocess.PIPE,
         text=True,

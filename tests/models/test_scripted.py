@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -89,8 +92,6 @@ def test_an_async_function_works_inside_a_running_loop() -> None:
         assert isinstance(last, Reply)
         return last.text
 
-    import asyncio
-
     assert asyncio.run(main()) == "HELLO"
 
 
@@ -104,7 +105,12 @@ def test_an_exhausted_script_says_what_happened(ask: Any) -> None:
 
 
 def test_threads_share_one_script() -> None:
-    model = ScriptedModel(reply(str(number)) for number in range(200))
+    def slowly() -> Iterator[Any]:
+        for number in range(200):
+            time.sleep(0.0001)  # lets another thread in here, unless the model keeps it out
+            yield reply(str(number))
+
+    model = ScriptedModel(slowly())
     with ThreadPoolExecutor(8) as pool:
         texts = list(pool.map(lambda _: list(model.stream(HELLO))[-1].text, range(200)))  # type: ignore[union-attr]
     assert sorted(texts, key=int) == [str(number) for number in range(200)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import pytest
 
-from thence import ModelError, RunFailed, ThenceError
+from thence import ModelError, Request, RunFailed, SessionOptions, ThenceError
 from thence.chat import TextDelta
 from thence.testing import call, reply
 
@@ -122,8 +123,6 @@ async def test_a_stream_without_a_reply_is_retryable(world: World):
 
     model = Silent()
     agent = await world.agent([], model=model)
-    from thence import SessionOptions
-
     session = await agent.session(".", SessionOptions(retry_base_ms=1))
     with pytest.raises(RunFailed, match="circuit breaker"):
         await session.send("go")
@@ -186,19 +185,21 @@ async def test_max_execution_time_ends_the_run_failed_and_resumable(world: World
 
 
 async def test_max_execution_time_holds_over_many_short_rounds(world: World):
-    import itertools
-
     numbers = itertools.count()
 
     async def pause(n: int) -> int:
         await asyncio.sleep(0.02)
         return n
 
-    script = itertools.repeat(lambda request: reply(calls=[call("pause", {"n": next(numbers)})]))
-    session = await world.session(script, [pause], max_execution_time_ms=200, max_tool_rounds=60)
+    def answer(request: Request):
+        told = [m.text for m in request.messages if m.role == "user"]
+        return reply("ok") if "again" in told else reply(calls=[call("pause", {"n": next(numbers)})])
+
+    session = await world.session(itertools.repeat(answer), [pause], max_execution_time_ms=300, max_tool_rounds=90)
     with pytest.raises(RunFailed) as failed:
         await session.send("go")
-    assert failed.value.resumable
+    assert failed.value.resumable and next(numbers) < 90
+    assert (await session.send("again")).text == "ok"
     await check_session(session)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from thence import ModelError, RunInterrupted, ToolContext, tool
+from thence import ModelError, RunInterrupted, SessionOptions, ToolContext, tool
 from thence.testing import call, reply
 
 from ..kit import Both, Gate, World, check_messages, check_session, kinds, results, types, until
@@ -216,15 +216,28 @@ async def test_a_tool_that_will_not_end_has_an_unknown_outcome(world: World):
     ]  # fmt: skip
 
 
-async def test_a_cancel_outranks_an_interrupt(world: World):
-    session, phases, task = await held(world, "tool")
-    await session.interrupt("x")
-    await session.cancel()
+async def test_a_cancel_that_said_yes_is_final_even_after_an_interrupt(world: World):
+    """``cancel()`` is True only when the run is cancelled for ever; an interrupt that still drains is no excuse."""
+    gate = Gate()
+
+    def slow() -> str:
+        gate.wait()
+        return "landed"
+
+    session = await world.session([reply(calls=[call("slow")]), reply("ok")], [slow])
+    task = asyncio.ensure_future(session.send("go"))
+    await gate.came()
+    assert await session.interrupt("x") is True
+    await asyncio.sleep(0.1)
+    said = await session.cancel()
+    gate.open()
     try:
-        result = await task
+        status = (await task).status
     except RunInterrupted:
-        pytest.skip("the run was quicker than the cancel")
-    assert result.status == "cancelled"
+        status = "interrupted"
+    assert status == ("cancelled" if said else "interrupted")
+    await session.send("again", on_interrupted="settle")
+    await check_session(session)
 
 
 async def test_cancel_run_cancels_that_run_only(world: World):
@@ -260,8 +273,6 @@ async def test_close_interrupts_and_lets_go(world: World, hold: str):
     await world.close()
     world._agents.clear()
     agent = await world.agent([reply("on")], tools=Phases("").tools())
-    from thence import SessionOptions
-
     again = await agent.resume_session(session_id, SessionOptions(budget_guard=Phases("")))
     with pytest.raises(RunInterrupted):
         await again.send("x")
@@ -273,8 +284,6 @@ async def test_cancel_from_another_agent_on_the_same_file(world: World):
     """Whoever is not the owner goes through the inbox (§8)."""
     session, phases, task = await held(world, "tool")
     other = await world.agent([])
-    from thence import SessionOptions
-
     twin = await other.resume_session(session.session_id, SessionOptions(budget_guard=object()))
     assert (await twin.current_run()).id
     assert await twin.cancel() is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -24,18 +25,18 @@ from .errors import INTERRUPTED
 from .options import Settings, pass_settings, with_db
 from .printing import Printer
 from .running import Seen, second_interrupt_leaves, stream_turn
-from .text import clip, columns, count, one_line, table, visible
+from .text import clip, columns, one_line, table, visible
 
 FILES = {
-    "docs/invoice.txt": "Invoice 17 from the garden shop.\nThe invoice is due on Friday.\n",
+    "docs/garden.txt": "Ten roses for 30 euros.\n",
     "docs/letter.txt": "Dear Ann, the roses arrived. Thank you!\n",
+    "invoice.txt": "Invoice 17 of the garden shop.\nThe invoice is due on Friday.\n",
     "notes.txt": "Pay the invoice.\nWater the roses.\n",
-    "recipe.txt": "Pancakes: two eggs, milk and flour.\n",
 }
 QUESTIONS = ("What is in the folder docs?", "Read the file notes.txt.", "Which files mention 'invoice'?")
 
-_LOCAL_NOTE = "its 135M parameters write poor prose: they only show that the machinery is real"
-_SCRIPTED_NOTE = "SCRIPTED: no model at all, its calls were written beforehand; tools and file are real"
+_LOCAL_NOTE = "tiny (135M), poor prose; it shows that the machinery is real"
+_SCRIPTED_NOTE = "NO MODEL, a script: its calls were written beforehand"
 
 
 @dataclass
@@ -76,7 +77,9 @@ class Watched:
 @pass_settings
 @click.pass_context
 def demo(ctx: click.Context, settings: Settings, model: str) -> None:
-    """Try it: three questions about a small folder, then the file in plain SQL.
+    """Try it: a model, three questions, and the file in SQL.
+
+    The model is asked about a small folder; then plain SQL shows what that left in the file.
 
     Makes ./demo.db, or adds a session to it, unless --db names another file; and a folder among the temporary files.
     """
@@ -100,7 +103,11 @@ def demo(ctx: click.Context, settings: Settings, model: str) -> None:
     _show_requests(watched.requests)
     _show_file(path, session_id)
     click.secho("\nGo on, in another process:", bold=True)
-    for words in (("show", session_id), ("run", "-s", session_id, "Read the file recipe.txt."), ("facts", session_id)):
+    for words in (
+        ("show", session_id),
+        ("run", "-s", session_id, "Read the file docs/garden.txt."),
+        ("facts", session_id),
+    ):
         click.echo(f"  {settings.command(*words)}")
 
 
@@ -146,17 +153,17 @@ def _introduce(path: str, there: bool, session_id: str, folder: Path, model: Wat
     state = f"was there: session {session_id} is added" if there else f"new; session {session_id}"
     click.echo(f"file    {visible(path)} ({state})")
     click.echo(f"folder  {folder}: {', '.join(FILES)}")
-    click.echo(f"model   {visible(model.name)} ({model.note})")
+    click.echo(f"model   {visible(model.name)}: {model.note}")
 
 
 def _show_requests(requests: list[Request]) -> None:
-    click.secho("\nDid the tools' results reach the model? The last message of each request it was sent:", bold=True)
+    click.secho("\nDid what the tools found reach the model? The ends of the requests it was sent:", bold=True)
     for number, request in enumerate(requests, 1):
         last = request.messages[-1]
-        said = f"result of {last.name}: " if isinstance(last, ToolMessage) else ""
-        line = f"  request {number}, {count(len(request.messages), 'message')}, last from {last.role}: {said}"
-        text = one_line(last.text)
-        click.echo(visible(line) + clip(text, max(20, columns() - len(line))))
+        by = f"tool {last.name}" if isinstance(last, ToolMessage) else last.role
+        click.echo(f"  request {number}, message {len(request.messages)}, from {visible(by)}:")
+        for line in last.text.splitlines():
+            click.echo(clip(f"      {visible(line)}", columns()))
 
 
 def _show_file(path: str, session_id: str) -> None:
@@ -168,7 +175,7 @@ def _show_file(path: str, session_id: str) -> None:
             title, _, sql = block.strip().partition("\n")
             sql = sql.replace(":session", f"'{session_id}'")
             click.secho(f"\n{title}:", bold=True)
-            click.echo(f'sqlite3 {visible(path)} "\n{sql}"\n'.replace("$", "\\$"))
+            click.echo(f'sqlite3 {visible(shlex.quote(path))} "\n{sql}"\n'.replace("$", "\\$"))
             try:
                 found = connection.execute(sql)
             except sqlite3.Error as error:

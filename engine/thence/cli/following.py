@@ -23,7 +23,7 @@ _ALIVE_CHECK_S = 1.0
 @common
 @pass_settings
 def tail(settings: Settings, run: str, after: int | None) -> None:
-    """Follow a RUN of whatever process until it is over, from its beginning."""
+    """Follow a RUN of any process until it is over."""
     printer = Printer(whole=True, aside=False)
     with looking(settings.path) as look:
         followed = follow(look, run, after)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from .. import reads
 from ..canonical import NotJson, loads
@@ -47,7 +47,7 @@ class RawFact:
     @property
     def value(self) -> dict[str, Any]:
         """The payload if it is a JSON object, else nothing."""
-        return cast("dict[str, Any]", self.payload) if isinstance(self.payload, dict) else {}
+        return self.payload if isinstance(self.payload, dict) else {}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
     def to_dict(self) -> dict[str, Any]:
         """The same JSON as that of :class:`~thence.Fact`."""

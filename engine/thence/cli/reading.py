@@ -23,7 +23,7 @@ from .text import age, clock, one_line, table
 @common
 @pass_settings
 def ls(settings: Settings, tenant: str | None, principal: str | None) -> None:
-    """List the sessions, oldest first, with the state of each one's last run."""
+    """List the sessions, oldest first."""
     filters: dict[str, str | None] = {}
     if tenant is not None:
         filters["tenant_id"] = tenant
@@ -182,7 +182,7 @@ def _events_text(found: list[Event]) -> str:
 @common
 @pass_settings
 def trace(settings: Settings, session: str) -> None:
-    """Show what each tool run of a SESSION took: no arguments, no output."""
+    """Show what each tool run of a SESSION took."""
     with looking(settings.path) as look:
         found = look.traces(look.session(session))
     rows = [

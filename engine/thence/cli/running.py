@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -57,9 +58,7 @@ class Seen:
 @click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard, without one.")
 @common
 @pass_settings
-@click.pass_context
 def run(
-    ctx: click.Context,
     settings: Settings,
     prompt: str,
     workspace: str | None,
@@ -69,13 +68,14 @@ def run(
     settle: bool,
     unguarded: bool,
 ) -> None:
-    """Send PROMPT and print the answer as it comes. PROMPT - reads standard input.
+    """Send PROMPT and print the answer as it comes.
 
-    Tool calls are shown on stderr. Ctrl-C interrupts the run and says how to go on; a second one leaves at once.
+    PROMPT - reads standard input. Tool calls are shown on stderr. Ctrl-C interrupts the run and says how to go on; a
+    second one leaves at once.
     """
-    text = click.get_text_stream("stdin").read() if prompt == "-" else prompt
+    text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
-        raise click.BadParameter("must not be empty", ctx, param_hint="PROMPT")
+        raise click.BadParameter("must not be empty", param_hint="PROMPT")
     options = SessionOptions()
     if unguarded:
         options.budget_guard = AllowAll()
@@ -83,7 +83,8 @@ def run(
         options.on_interrupted = "settle"
     with second_interrupt_leaves(), _agent(settings.path, _resolved(model), tools) as agent:
         session = _session(agent, session_id, options, workspace)
-        ctx.exit(_turn(settings, session, text))
+        code = _turn(settings, session, text)
+    click.get_current_context().exit(code)
 
 
 def _resolved(model: str) -> Model:

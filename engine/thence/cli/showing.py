@@ -62,7 +62,6 @@ def _session_text(settings: Settings, session: SessionRow, runs: list[Run], fact
         owner = {"alive": "at work now", "dead": "gone (interrupted)", "unknown": "cannot be asked"}[
             look.life(session.owner)
         ]
-    last = f"; the last one, {runs[-1].id}: {runs[-1].state}" if runs else ""
     head = fields(
         {
             "session": session.session_id,
@@ -73,7 +72,8 @@ def _session_text(settings: Settings, session: SessionRow, runs: list[Run], fact
             "options": ", ".join(f"{name}={value}" for name, value in session.options.items()),
             "needs": ", ".join(session.requires),
             "owner": owner,
-            "runs": f"{session.run_count} ever{last}",
+            "runs": f"{session.run_count} ever",
+            "last run": f"{runs[-1].id} ({runs[-1].state})" if runs else None,
             "log": f"{count(len(facts), 'fact')}, head {facts[-1].hash[:16]}" if facts else "empty",
         }
     )
@@ -93,7 +93,7 @@ def _conversation(settings: Settings, session: SessionRow, facts: list[RawFact])
 
 
 def _is_host(fact: RawFact) -> bool:
-    return fact.value.get("origin", "host") == "host"
+    return bool(fact.value.get("origin", "host") == "host")
 
 
 def _said(fact: RawFact) -> list[str]:

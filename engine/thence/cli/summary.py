@@ -25,13 +25,13 @@ def _value(value: Any) -> str:
 
 
 def short_result(output: str, ok: bool, columns: int) -> str:
-    """How a call ended: its first line, and how many there are."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    first = one_line(lines[0]) if lines else "(nothing)"
+    """How a call ended: how many lines, and what fits of them."""
+    # a long output is not read beyond what fits
+    lines = [one_line(line) for line in output[: 4 * columns].splitlines() if line.strip()]
     if not ok:
-        return clip(f"failed: {first.removeprefix('Error: ')}", columns)
-    more = f"{count(len(lines), 'line')}: " if len(lines) > 1 else ""
-    return clip(more + first, columns)
+        return clip(f"failed: {(lines or [''])[0].removeprefix('Error: ')}", columns)
+    several = f"{count(output.count(chr(10)) + (not output.endswith(chr(10))), 'line')}: " if len(lines) > 1 else ""
+    return clip(several + " | ".join(lines) if lines else "(nothing)", columns)
 
 
 def text_of(value: Mapping[str, Any], name: str = "text") -> str:

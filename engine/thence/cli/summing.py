@@ -25,7 +25,10 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "cache_read_tok
 @common
 @pass_settings
 def usage(settings: Settings, by: str) -> None:
-    """Sum the tokens that providers reported, over all that is in the logs: evicted runs count too."""
+    """Sum the tokens that the providers reported.
+
+    Counted over the logs, so that runs that are no longer kept count too.
+    """
     sums: dict[str, dict[str, Any]] = {}
     with looking(settings.path) as look:
         for session in look.sessions({}):

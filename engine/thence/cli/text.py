@@ -94,10 +94,10 @@ def table(
         room = max(_MIN_FLEXIBLE, columns() - sum(others))
         for row in cells:
             row[place] = clip(row[place], room, keep_end=keep_end)
+    lines = [names, ["-" * max(width(row[i]) for row in [names, *cells]) for i in range(len(names))], *cells]
     made = tabulate(
-        [[_padded(cell) for cell in row] for row in cells],
-        headers=names,
-        tablefmt="simple",
+        [[_padded(cell) for cell in row] for row in lines],
+        tablefmt="plain",
         colalign=["right" if name in right else "left" for name in names],
         disable_numparse=True,
     )

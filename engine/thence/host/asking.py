@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import writes
 from ..chat import Delta, ReasoningDelta, Reply, TextDelta
@@ -13,31 +13,29 @@ from ..errors import ModelError, RunFailed, ThenceError
 from ..events import NewEvent
 from .drive import Start
 from .jobs import Finished, Job, Said, model_spawn
-
-if TYPE_CHECKING:
-    from .world import RunWorld
+from .station import Station
 
 DELTA_S = 0.05
 """Readers in other processes see a piece of an answer at the latest this long after it came (§10)."""
 
 
-def ask_model(world: RunWorld, effect: AskModel) -> Flow[Reply | ModelFailed | Stopped]:
+def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | Stopped]:
     """Stream one answer. A stop, a time limit or a broken stream drops the job; it is told to end and then ignored."""
-    around = world.around
+    around = station.around
     if around.model is None:
         return ModelFailed(RunFailed("SESSION_CONFIGURATION_ERROR", "no model was given to the agent or the session"))
     job = Job("model", effect.step)
-    pieces = _Pieces(world, effect.step)
+    pieces = _Pieces(station, effect.step)
     limit = around.limits.llm_api_timeout_ms
     deadline = None if limit is None else time.monotonic() + limit / 1000
-    yield Start(model_spawn(around.model, effect.request, job, world.post, prefer_async=around.prefer_async))
+    yield Start(model_spawn(around.model, effect.request, job, station.post, prefer_async=around.prefer_async))
     reply: Reply | None = None
     while True:
         due = [t for t in (deadline, pieces.due) if t is not None]
-        item = yield from world.take(min(due) if due else None)
-        if world.stopped is not None:
+        item = yield from station.take(min(due) if due else None)
+        if station.stopped is not None:
             _drop(job)
-            return world.stopped
+            return station.stopped
         if isinstance(item, Said) and item.job is job:
             if isinstance(item.item, Reply):
                 reply = item.item
@@ -56,23 +54,23 @@ def ask_model(world: RunWorld, effect: AskModel) -> Flow[Reply | ModelFailed | S
 class _Pieces:
     """Deltas of one answer: shown to live readers at once, to the file in bundles."""
 
-    def __init__(self, world: RunWorld, step: str) -> None:
-        self._world, self._step = world, step
+    def __init__(self, station: Station, step: str) -> None:
+        self._station, self._step = station, step
         self._waiting: list[tuple[str, Mapping[str, Any]]] = []
         self.due: float | None = None
 
     def add(self, delta: Delta) -> None:
         event = _delta_event(self._step, delta)
-        self._world.show(event, None)
+        self._station.show(event, None)
         self._waiting.append((event.type, event.payload))
         if self.due is None:
             self.due = time.monotonic() + DELTA_S
 
     def flush(self) -> Flow[None]:
         waiting, self._waiting, self.due = self._waiting, [], None
-        ids = self._world.ids
+        ids = self._station.ids
         if ids is not None and ids.run_pk is not None:
-            first, self._world.next_delta = self._world.next_delta, self._world.next_delta + len(waiting)
+            first, self._station.next_delta = self._station.next_delta, self._station.next_delta + len(waiting)
             yield from Commit(writes.add_deltas(ids, self._step, first, waiting))
 
 

@@ -1,4 +1,4 @@
-"""What the two faces of an agent and of a session share: the store, the registry of live operations, and their flows."""
+"""What the two faces of an agent and of a session share: the store, the registry of live operations, the defaults."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..effects import Commit, Flow, Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
 from ..identity import Tags
+from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted, limits_of
 from ..plan import Store
 from ..steps import Traits
-from ..turn import Setup
 from .env import HostEnv
 from .guard import Guarded
 from .reread import NAME as REREAD
 from .reread import reread_tool
+from .station import Surroundings
 from .toolkit import Tool
 from .workers import Workers
-from .world import Surroundings
 
 STOP_WAIT_S = 6.0
 """How long a caller waits for an interrupted operation to let go: 5 s of grace for its tools, and a little."""
@@ -128,7 +128,7 @@ class SessionCore:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The agent's tools, and ``read_output`` for what they return too much of, unless the host has one of its own."""
+        """The agent's tools, and ``read_output`` for what was shown only in part, unless the host has its own."""
         if self._tools is None:
             own = self.agent.tools
             self._tools = own
@@ -161,7 +161,9 @@ class SessionCore:
             max_attempts=min(2, limits.circuit_breaker_threshold) if streaming else limits.circuit_breaker_threshold,
         )
 
-    def surroundings(self, setup: Setup, on_event: Callable[[Event], None] | None, *, prefer_async: bool) -> Surroundings:
+    def surroundings(
+        self, setup: Setup, on_event: Callable[[Event], None] | None, *, prefer_async: bool
+    ) -> Surroundings:
         """What a run's world needs of this session."""
         return Surroundings(
             env=self.env,
@@ -228,5 +230,3 @@ def check_prompt(prompt: object) -> str:
     if len(prompt) > 4_000_000 and len(prompt.encode()) > MAX_PROMPT_BYTES:
         raise ValueError(f"'prompt' has {len(prompt.encode())} bytes; the limit is {MAX_PROMPT_BYTES}")
     return prompt
-
-

@@ -124,7 +124,7 @@ def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, worke
         while True:
             try:
                 answer = perform(effect)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - thrown into the flow, which decides
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
@@ -158,7 +158,7 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
         while True:
             try:
                 answer = await perform(effect)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - thrown into the flow, which decides
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)

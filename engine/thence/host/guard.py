@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 
 from .. import budget
+from ..budget import GuardDecision
 from ..chat import Usage
-from ..effects import AskGuard, Flow, GuardDecision
+from ..effects import AskGuard, Flow
 from .drive import Start, Take
 from .jobs import Finished, Job, Post, Spawn
 
@@ -51,7 +52,7 @@ def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: 
     name, guard = effect.method, guarded.guard
     try:
         method = getattr(guard, name, None)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a guard that raises denies
         return _settle(name, budget.raised(name, error))
     if method is None:
         return budget.ALLOW
@@ -66,7 +67,7 @@ def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: 
     def call() -> None:
         try:
             answer.value = method(session_id, value)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a guard that raises denies
             answer.error = error
         answer.ended = time.monotonic()
         job.finished = True

@@ -7,6 +7,7 @@ by whoever reads the mailbox.
 from __future__ import annotations
 
 import contextvars
+import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -84,7 +85,7 @@ def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_
                     if job.dropped:
                         break
                     post(Said(job, item))
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
                 error = raised
             job.finished = True
             post(Finished(job, error=error))
@@ -100,7 +101,7 @@ def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_
                 if job.dropped:
                     break
                 post(Said(job, item))
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
             error = raised
         job.finished = True
         post(Finished(job, error=error))
@@ -114,12 +115,13 @@ def call_spawn(
     """A host callable as a job. An awaitable that it returns is awaited, on a loop."""
 
     async def coroutine() -> None:
-        value, error = None, None
+        value: object = None
+        error: BaseException | None = None
         try:
             value = function()
-            if isinstance(value, Coroutine) or hasattr(value, "__await__"):
+            if inspect.isawaitable(value):
                 value = await value
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
             error = raised
         job.finished = True
         post(Finished(job, value, error, now_ms()))
@@ -128,13 +130,14 @@ def call_spawn(
         return Spawn(job, coroutine=coroutine)
 
     def plain() -> None:
-        value, error = None, None
+        value: object = None
+        error: BaseException | None = None
         try:
             value = function()
-            if isinstance(value, Coroutine):
+            if inspect.iscoroutine(value):
                 value.close()
                 raise TypeError("a plain function returned a coroutine: define it with 'async def'")
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
             error = raised
         job.finished = True
         post(Finished(job, value, error, now_ms()))

@@ -44,7 +44,7 @@ async def close_soon(core: AgentCore) -> None:
     core.closed = True
     _stop_all(core, LEAVING)
     until = time.monotonic() + STOP_WAIT_S
-    while core.live and time.monotonic() < until:
+    while core.live and time.monotonic() < until:  # noqa: ASYNC110 - the runs may be on another loop
         await asyncio.sleep(0.01)
     await asyncio.to_thread(_close_model, core)
     await core.store.aclose()

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .. import reads, writes
+from .. import reads, sessions
 from ..codec import encode_row
 from ..effects import Commit, Flow, Now, Read
 from ..errors import SessionNotFound
@@ -78,7 +78,7 @@ def _free_session_id(env: HostEnv) -> Flow[str]:
 
 def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, folder: Path) -> Flow[SessionRow]:
     now = yield from Now()
-    plan = writes.create_session(
+    plan = sessions.create_session(
         session_id=session_id,
         workspace=str(folder),
         tags=chosen.tags,
@@ -110,11 +110,11 @@ def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[Sessio
     requires = tuple(sorted({*row.requires, *_required(chosen)}))
     ops: list[Op] = []
     if tags != row.tags or workspace != row.workspace:
-        ops.append(writes.relabel_session(row.session_pk, workspace, tags))
+        ops.append(sessions.relabel_session(row.session_pk, workspace, tags))
     if options != row.options or requires != row.requires:
-        ops.append(writes.set_options(row.session_pk, encode_row(options), encode_row(requires)))
+        ops.append(sessions.set_options(row.session_pk, encode_row(options), encode_row(requires)))
     if chosen.retention is not None and chosen.retention != row.retention:
-        ops.append(writes.set_caps(row.session_pk, chosen.retention))
+        ops.append(sessions.set_caps(row.session_pk, chosen.retention))
     if ops:
         yield from Commit(Plan(tuple(ops), durable=True))
     return replace(row, tags=tags, workspace=workspace, options=dict(options), requires=requires)

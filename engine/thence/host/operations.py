@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from .. import reads, writes
+from .. import inbox, reads, sessions
 from ..canonical import Json, dumps, loads
 from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
@@ -85,9 +85,7 @@ def _stream_of(core: SessionCore, run_id: str | None) -> Flow[int | None]:
     return None if identity is None or identity.session_id != core.session_id else identity.run_pk
 
 
-def event_page(
-    core: SessionCore, run_id: str | None, after_sequence: int | None, limit: int
-) -> Flow[EventPage | None]:
+def event_page(core: SessionCore, run_id: str | None, after_sequence: int | None, limit: int) -> Flow[EventPage | None]:
     """A page of a run's events, or of the session's own channel; None for a run that is not kept."""
     if isinstance(limit, bool) or not isinstance(limit, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("'limit' must be an integer")
@@ -153,7 +151,7 @@ def emit(core: SessionCore, event: NewEvent) -> Flow[None]:
     stream = yield from _stream_of(core, live.id if live else None)
     now = yield from Now()
     if stream is not None:
-        yield from Commit(writes.tell_owner(stream, "event", event.payload, now_ms=now, type=event.type))
+        yield from Commit(inbox.tell_owner(stream, "event", event.payload, now_ms=now, type=event.type))
         operation = core.agent.live.get(core.session_id)
         if operation is not None:
             operation.look_again()
@@ -172,7 +170,7 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     now = yield from Now()
     if stream is not None:
         payload = {"reason": stopped.reason}
-        yield from Commit(writes.tell_owner(stream, stopped.kind, payload, now_ms=now, request_id=request_id))
+        yield from Commit(inbox.tell_owner(stream, stopped.kind, payload, now_ms=now, request_id=request_id))
     return True
 
 
@@ -181,7 +179,7 @@ def set_retention(core: SessionCore, given: Mapping[str, object]) -> Flow[None]:
     row = yield from Read(reads.session(core.session_id))
     if row is not None:
         caps = parse_retention(given, row.retention)
-        yield from Commit(Plan((writes.set_caps(core.session_pk, caps),), durable=True))
+        yield from Commit(Plan((sessions.set_caps(core.session_pk, caps),), durable=True))
 
 
 def check_event(event: object) -> NewEvent:
@@ -201,6 +199,5 @@ def check_event(event: object) -> NewEvent:
     check_id(kind, "type")
     if not isinstance(payload, Mapping):
         raise TypeError("'payload' must be a mapping")
-    value: dict[str, Json] = dict(payload)
+    value = dict(cast("Mapping[str, Json]", payload))
     return NewEvent(kind, loads(dumps(value)))
-

@@ -25,10 +25,10 @@ def reread_tool(store: Store, session_pk: int, session_id: str) -> Tool:
         found = None if row is None else store.read(reads.fact_by_key(row.live_branch, call))
         payload = None if found is None else found.fact.payload
         if not isinstance(payload, Returned):
-            raise LookupError(f"there is no result of a call '{call}'")
+            raise LookupError(f"there is no result of a call '{call}'")  # noqa: TRY004 - nothing is of a wrong type
         output = payload.metadata.get("output")
         if not isinstance(output, dict):
-            raise LookupError(f"the result of '{call}' was shown whole")
+            raise LookupError(f"the result of '{call}' was shown whole")  # noqa: TRY004 - nothing is of a wrong type
         data = store.read(reads.blob(session_pk, str(output["sha256"])))
         if data is None:
             raise LookupError(f"the output of '{call}' was over {MAX_KEPT_BYTES} bytes and was not kept")

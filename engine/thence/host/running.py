@@ -35,18 +35,21 @@ class _Running:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
-        self._prompt, self._on_interrupted = prompt, on_interrupted
+        self._prompt = prompt
+        self._on_interrupted: OnInterrupted = on_interrupted
         self.world: RunWorld | None = None
         self.events: LiveEvents | None = None
 
-    def _prepare(self, post: Callable[..., None], notify: Callable[[], None], *, prefer_async: bool) -> Sending:
+    def _prepare(
+        self, post: Callable[..., None], notify: Callable[[], None], *, prefer_async: bool
+    ) -> tuple[Sending, RunWorld]:
         core = self.core
         setup = core.setup(streaming=self.streaming)
         buffer = LiveEvents(notify) if self.streaming else None
         show = None if buffer is None else buffer.put
         self.events = buffer
-        self.world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
-        return Sending(
+        self.world = world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
+        sending = Sending(
             session_id=core.session_id,
             owner=core.agent.store.owner,
             owner_alive=core.agent.owner_alive,
@@ -57,6 +60,7 @@ class _Running:
             keep_log=core.keep_log,
             log=core.log,
         )
+        return sending, world
 
     def _ended(self) -> None:
         self.core.agent.dismiss(self.core.session_id, self)
@@ -68,12 +72,12 @@ class _Running:
         """Ask the run to stop at its next safe point. From any thread."""
         self.stopping = True
         if self.world is not None:
-            self.world.request_stop(stopped)
+            self.world.station.request_stop(stopped)
 
     def look_again(self) -> None:
         """Something is in the inbox."""
         if self.world is not None:
-            self.world.look_again()
+            self.world.station.look_again()
 
     def wait(self, timeout_s: float) -> bool:
         """Whether the operation is over, at the latest after ``timeout_s``."""
@@ -101,14 +105,12 @@ class SyncRunning(_Running):
             if not earlier.wait(STOP_WAIT_S):
                 raise SessionBusy(self.core.session_id, holder=agent.store.owner)
         mailbox = SyncMailbox()
-        sending = self._prepare(mailbox.post, notify, prefer_async=False)
-        world = self.world
-        assert world is not None
+        sending, world = self._prepare(mailbox.post, notify, prefer_async=False)
 
         def body() -> None:
             try:
                 self.outcome = drive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
                 self.error = error
             self._ended()
 
@@ -144,14 +146,12 @@ class AsyncRunning(_Running):
             await asyncio.sleep(LOOK_S)
             waited += LOOK_S
         mailbox = AsyncMailbox.here()
-        sending = self._prepare(mailbox.post, notify, prefer_async=True)
-        world = self.world
-        assert world is not None
+        sending, world = self._prepare(mailbox.post, notify, prefer_async=True)
 
         async def body() -> None:
             try:
                 self.outcome = await adrive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
                 self.error = error
             self._ended()
 
@@ -159,10 +159,10 @@ class AsyncRunning(_Running):
 
     async def join(self) -> Outcome:
         """Wait for the end. Cancelling the caller interrupts the run, waits until it has let go, and is passed on."""
-        task = self._task
-        assert task is not None
+        if self._task is None:
+            raise SessionBusy(self.core.session_id)
         try:
-            await asyncio.shield(task)
+            await asyncio.shield(self._task)
         except asyncio.CancelledError:
             self.request_stop(LEAVING)
             await self.ended(STOP_WAIT_S)
@@ -174,4 +174,3 @@ class AsyncRunning(_Running):
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout_s)
         return self.done.is_set()
-

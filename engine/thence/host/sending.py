@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .. import reads, writes
+from .. import reads, sessions, writes
 from ..canonical import dumps, sha256_hex
 from ..codec import blob_sha
 from ..effects import Commit, Flow, Now, Read
 from ..errors import RunInterrupted, SessionBusy, SessionError, SessionNotFound, StoreError, ThenceError
 from ..facts import Asked, Configured, Ended, NewFact, Text, turn_key
 from ..fold import Phase
+from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted
 from ..plan import Plan, PlanRefused
 from ..report import start_of_run
-from ..turn import Outcome, Setup, Turn
+from ..turn import Outcome, Turn
 from ..writes import RunIds
 from .loading import catch_up, settle_interrupted
 from .world import RunWorld
@@ -48,15 +49,15 @@ def send_flow(sending: Sending, world: RunWorld) -> Flow[Outcome]:
         log = yield from _log_of(sending, ids)
         yield from _see_to_unfinished(sending, ids, log)
         ids = yield from _begin(sending, ids, log, world)
-        world.ids = ids
+        world.station.ids = ids
         outcome = yield from Turn(ids, log, sending.setup).run()
         sending.keep_log(log if outcome.status in ("completed", "cancelled") else None)
         return outcome
     except ThenceError as error:
         # What was staged and not written is in the log in memory only: the file is the truth.
         sending.keep_log(None)
-        if error.run_id is None and world.ids is not None:
-            error.run_id = world.ids.run_id
+        if error.run_id is None and world.station.ids is not None:
+            error.run_id = world.station.ids.run_id
         yield from _give_back(ids)
         raise
 
@@ -71,7 +72,7 @@ def _claim(sending: Sending) -> Flow[RunIds]:
             raise SessionBusy(sending.session_id, holder=row.owner)
         dead = row.owner
     try:
-        returned = yield from Commit(writes.claim(row.session_pk, sending.owner, dead))
+        returned = yield from Commit(sessions.claim(row.session_pk, sending.owner, dead))
     except PlanRefused as refused:
         if refused.code == "SESSION_BUSY":
             raise SessionBusy(sending.session_id) from None
@@ -116,7 +117,7 @@ def _begin(sending: Sending, ids: RunIds, log: Log, world: RunWorld) -> Flow[Run
     plan = Plan(
         (*run, *writes.keep_blobs(ids.session_pk, blobs), *ops, *writes.record_events(ids, (event,), now)),
     )
-    world.ids = ids
+    world.station.ids = ids
     returned = yield from Commit(plan, (event,), now)
     log.add(facts)
     log.head = head

@@ -57,25 +57,25 @@ class RunStream(Iterator[Event]):
                 event = self._from_file.pop(0)
             else:
                 taken = _buffer(self._running.events).take()
-                if taken is Signal.CLOSED:
+                if isinstance(taken, Event):
+                    event = taken
+                elif taken is Signal.CLOSED:
                     self._running.result()
                     raise StopIteration
-                if taken is Signal.OVERFLOWED:
+                elif taken is Signal.OVERFLOWED:
                     self._read_on()
                     continue
-                if taken is Signal.EMPTY:
+                else:
                     self._arrived.wait(1.0)
                     self._arrived.clear()
                     continue
-                assert isinstance(taken, Event)
-                event = taken
             if self._catching.fresh(event):
                 return event
 
     def _read_on(self) -> None:
         world = self._running.world
-        if world is not None and world.ids is not None:
-            core, run_id = self._running.core, world.ids.run_id
+        if world is not None and world.station.ids is not None:
+            core, run_id = self._running.core, world.station.ids.run_id
             self._from_file = self._do(operations.all_events(core, run_id, self._catching.last))
 
     @property
@@ -130,25 +130,25 @@ class AsyncRunStream(AsyncIterator[Event]):
                 event = self._from_file.pop(0)
             else:
                 taken = _buffer(self._running.events).take()
-                if taken is Signal.CLOSED:
+                if isinstance(taken, Event):
+                    event = taken
+                elif taken is Signal.CLOSED:
                     self._running.result()
                     raise StopAsyncIteration
-                if taken is Signal.OVERFLOWED:
+                elif taken is Signal.OVERFLOWED:
                     await self._read_on()
                     continue
-                if taken is Signal.EMPTY:
+                else:
                     await self._arrived.wait()
                     self._arrived.clear()
                     continue
-                assert isinstance(taken, Event)
-                event = taken
             if self._catching.fresh(event):
                 return event
 
     async def _read_on(self) -> None:
         world = self._running.world
-        if world is not None and world.ids is not None:
-            core, run_id = self._running.core, world.ids.run_id
+        if world is not None and world.station.ids is not None:
+            core, run_id = self._running.core, world.station.ids.run_id
             flow = operations.all_events(core, run_id, self._catching.last)
             self._from_file = await self._do(flow)
 

@@ -1,4 +1,4 @@
-"""Following a run from any process: recorded events in order, no gap unreported, provisional pieces as they come (§10)."""
+"""Following a run from any process: recorded events in order, no gap unreported, pieces as they come (§10)."""
 
 from __future__ import annotations
 

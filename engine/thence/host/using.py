@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..canonical import Json, loads
 from ..effects import AwaitTool, DrainTools, Flow, Landed, StartTool, Stopped
@@ -16,10 +16,8 @@ from .drive import Start
 from .jobs import Finished, Job, Progress, call_spawn
 from .output import cut
 from .result import EncodedResult, encode_result
+from .station import Station
 from .toolkit import BadArguments, Tool
-
-if TYPE_CHECKING:
-    from .world import RunWorld
 
 
 @dataclass(slots=True)
@@ -35,16 +33,16 @@ class _Running:
 class ToolBench:
     """Calls that run, and sync tools that outlived their limit and still hold their thread."""
 
-    def __init__(self, world: RunWorld) -> None:
-        self._world = world
+    def __init__(self, station: Station) -> None:
+        self._station = station
         self._running: dict[str, _Running] = {}
         self._overdue: list[_Running] = []
 
     def start(self, effect: StartTool) -> Flow[None]:
         """Start one call. A call that is not ``read`` first waits for an overdue tool, up to its own limit (§5)."""
-        world, call = self._world, effect.call
-        tool = world.around.tools[call.call.name]
-        limit_ms = tool.timeout_ms or world.around.limits.tool_timeout_ms
+        station, call = self._station, effect.call
+        tool = station.around.tools[call.call.name]
+        limit_ms = tool.timeout_ms or station.around.limits.tool_timeout_ms
         late = None if tool.effect == "read" else (yield from self._wait_for_overdue(limit_ms))
         job = Job("tool", call.key)
         arguments = dict(call.call.arguments or {})
@@ -54,14 +52,14 @@ class ToolBench:
             return tool.call(tool.bind(arguments), context if tool.wants_context else None)
 
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        self._running[call.key] = _Running(job, tool, world.now_ms(), deadline, limit_ms, late)
-        yield Start(call_spawn(job, world.post, run, world.now_ms, is_async=tool.is_async))
+        self._running[call.key] = _Running(job, tool, station.now_ms(), deadline, limit_ms, late)
+        yield Start(call_spawn(job, station.post, run, station.now_ms, is_async=tool.is_async))
 
     def take_landed(self, effect: AwaitTool) -> Flow[Landed | Stopped]:
         """The next call that returns, raises or runs out of time."""
         while True:
-            if self._world.stopped is not None:
-                return self._world.stopped
+            if self._station.stopped is not None:
+                return self._station.stopped
             landed = yield from self._next(None)
             if landed is not None:
                 return landed
@@ -84,9 +82,9 @@ class ToolBench:
 
     def _next(self, until: float | None) -> Flow[Landed | None]:
         dues = [r.deadline for r in self._running.values() if r.deadline is not None]
-        item = yield from self._world.take(min([*dues, *([until] if until is not None else [])], default=None))
+        item = yield from self._station.take(min([*dues, *([until] if until is not None else [])], default=None))
         if isinstance(item, Progress) and item.job.key in self._running:
-            self._world.show(NewEvent("tool_output_delta", {"id": item.job.key, "delta": item.text}), None)
+            self._station.show(NewEvent("tool_output_delta", {"id": item.job.key, "delta": item.text}), None)
         elif isinstance(item, Finished):
             running = self._running.get(item.job.key)
             if running is not None and running.job is item.job:
@@ -107,7 +105,7 @@ class ToolBench:
         else:
             self._overdue.append(running)
         text = f"Error: '{running.tool.name}' timed out after {running.limit_ms} ms"
-        return self._landed_as(running, EncodedResult(text, ok=False), self._world.now_ms())
+        return self._landed_as(running, EncodedResult(text, ok=False), self._station.now_ms())
 
     def _landed(self, running: _Running, item: Finished) -> Landed:
         if item.error is None:
@@ -120,7 +118,7 @@ class ToolBench:
 
     def _landed_as(self, running: _Running, encoded: EncodedResult, at_ms: int) -> Landed:
         key, tool = running.job.key, running.tool
-        shown = cut(encoded.text, self._world.around.limits.max_tool_output_bytes, call_key=key)
+        shown = cut(encoded.text, self._station.around.limits.max_tool_output_bytes, call_key=key)
         metadata: dict[str, Json] = {}
         if tool.effect is not None:
             metadata["effect"] = tool.effect
@@ -149,24 +147,24 @@ class ToolBench:
             return None
         names: list[Json] = [*sorted({late.tool.name for late in self._overdue})]
         until = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        while self._overdue and self._world.stopped is None and (until is None or time.monotonic() < until):
+        while self._overdue and self._station.stopped is None and (until is None or time.monotonic() < until):
             yield from self._next(until)
         return {"waited_for": names, "still_running": bool(self._overdue)}
 
     def _context(self, effect: StartTool, job: Job) -> ToolContext:
-        world, ids = self._world, self._world.ids
+        station, ids = self._station, self._station.ids
         tags: dict[str, Any] = dict.fromkeys(("tenant_id", "principal", "agent_template_id", "correlation_id"))
-        tags.update(world.around.tags.given())
+        tags.update(station.around.tags.given())
         return ToolContext(
             session_id=ids.session_id if ids else "",
             run_id=ids.run_id if ids else "",
             call_key=effect.call.key,
             idempotency_key=effect.idempotency_key,
-            workspace=world.around.workspace,
+            workspace=station.around.workspace,
             tags=tags,
-            forbidden_files=world.around.forbidden_files,
-            is_cancelled=lambda: job.dropped or world.stopped is not None,
-            on_progress=lambda text: world.post(Progress(job, text)),
+            forbidden_files=station.around.forbidden_files,
+            is_cancelled=lambda: job.dropped or station.stopped is not None,
+            on_progress=lambda text: station.post(Progress(job, text)),
         )
 
 

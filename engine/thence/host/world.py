@@ -1,173 +1,74 @@
-"""A run's world: how what a turn asks for is done here (§5, §8, §10). Written once, as flows of primitives.
-
-One :class:`RunWorld` serves one operation. It owns the mailbox's meaning, the stop token, the live numbering of events
-and what is running; `drive` and `adrive` only take items and start jobs for it.
-"""
+"""A run's world: which of its effects is done where (§5). Written once; both drivers use it."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from .. import reads, writes
-from ..chat import Model
-from ..effects import AskGuard, AskModel, AwaitTool, Backoff, Commit, DrainTools, Effect, Flow, Read, StartTool, Stopped
-from ..events import Event, NewEvent
-from ..identity import Tags
-from ..limits import Limits
-from ..plan import Plan
-from ..writes import RunIds
+from ..budget import GuardDecision
+from ..effects import AskGuard, AskModel, AwaitTool, Backoff, Commit, DrainTools, Effect, Flow, StartTool, Stopped
 from .asking import ask_model
-from .drive import Take
-from .env import HostEnv
-from .guard import Guarded, ask_guard
-from .jobs import Item, Post, Wake
-from .toolkit import Tool
+from .guard import ask_guard
+from .jobs import Post
+from .station import Station, Surroundings
 from .using import ToolBench
-
-POLL_S = 0.25
-"""The owner looks into the inbox at least this often while it works (§8)."""
 
 MAX_BACKOFF_S = 30.0
 MAX_RETRY_AFTER_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run gets from its session and agent."""
-
-    env: HostEnv
-    tags: Tags
-    workspace: Path
-    limits: Limits
-    tools: Mapping[str, Tool]
-    model: Model | None
-    guard: Callable[[], Guarded | None]
-    forbidden_files: Callable[[], frozenset[tuple[int, int]]]
-    prefer_async: bool
-    on_event: Callable[[Event], None] | None = None
-
-
 class RunWorld:
-    """Performs one run's effects. ``request_stop`` may be called from any thread."""
+    """Performs one run's effects."""
 
     def __init__(self, around: Surroundings, post: Post) -> None:
-        self.around, self.post = around, post
-        self.ids: RunIds | None = None
-        self.stopped: Stopped | None = None
-        self.next_sequence = 0
-        self.next_delta = 1
-        limit = around.limits.max_execution_time_ms
-        self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
-        self._polled = time.monotonic()
-        self.bench = ToolBench(self)
+        self.station = station = Station(around, post)
+        bench = ToolBench(station)
         self._interpreters: dict[type[Any], Callable[[Any], Flow[Any]]] = {
-            AskModel: lambda effect: ask_model(self, effect),
+            AskModel: lambda effect: ask_model(station, effect),
             AskGuard: self._ask_guard,
-            StartTool: self.bench.start,
-            AwaitTool: self.bench.take_landed,
-            DrainTools: self.bench.drain,
+            StartTool: bench.start,
+            AwaitTool: bench.take_landed,
+            DrainTools: bench.drain,
             Backoff: self._backoff,
         }
 
-    # ------------------------------------------------------------------ for the drivers
     def interpret(self, effect: Effect[Any]) -> Flow[Any]:
         """Take an effect apart into primitives."""
         return self._interpreters[type(effect)](effect)
 
     def committed(self, effect: Commit) -> None:
         """Show what was recorded to live readers, numbered as SQLite numbered it."""
+        station = self.station
         for event in effect.events:
-            self.show(event, self.next_sequence, effect.ts_ms)
-            self.next_sequence += 1
-
-    def is_guarded(self) -> bool:
-        """Whether the session has a budget guard just now."""
-        return self.around.guard() is not None
-
-    def cancelled(self) -> None:
-        """The task that drives this run was cancelled: interrupt the run."""
-        self.request_stop(Stopped("interrupt", "the task was cancelled"))
-
-    # ------------------------------------------------------------------ from any thread
-    def request_stop(self, stopped: Stopped) -> None:
-        """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it."""
-        if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind == "interrupt"):
-            self.stopped = stopped
-        self.post(Wake())
-
-    def look_again(self) -> None:
-        """Something is in the inbox: do not wait for the next poll."""
-        self._polled = 0.0
-        self.post(Wake())
-
-    # ------------------------------------------------------------------ for the flows
-    def show(self, event: NewEvent, sequence: int | None, ts_ms: int | None = None) -> None:
-        """Give an event to live readers, if there are any. Provisional ones have no sequence."""
-        ids, on_event = self.ids, self.around.on_event
-        if on_event is None:
-            return
-        metadata: dict[str, Any] = {
-            "run_id": ids.run_id if ids else None,
-            "session_id": ids.session_id if ids else None,
-            "sequence": sequence,
-            "timestamp_ms": self.now_ms() if ts_ms is None else ts_ms,
-            **self.around.tags.given(),
-        }
-        on_event(Event(event.type, event.payload, metadata))
+            station.show(event, station.next_sequence, effect.ts_ms)
+            station.next_sequence += 1
 
     def now_ms(self) -> int:
         """The session's clock."""
-        return self.around.env.clock.now_ms()
+        return self.station.now_ms()
 
-    def take(self, until: float | None) -> Flow[Item | None]:
-        """The next item, or None: at the latest when the inbox is due, and at the monotonic time ``until``."""
-        now = time.monotonic()
-        due = self._polled + POLL_S
-        if now >= due:
-            yield from self._poll_inbox()
-            due = self._polled + POLL_S
-        if self._run_deadline is not None and now >= self._run_deadline and self.stopped is None:
-            limit = self.around.limits.max_execution_time_ms
-            self.stopped = Stopped("timeout", f"Execution timeout: the run passed max_execution_time_ms={limit}")
-        wait = min(t for t in (until, due, self._run_deadline) if t is not None)
-        item: Item | None = yield from Take(max(0.0, wait - now))
-        return item
+    def is_guarded(self) -> bool:
+        """Whether the session has a budget guard just now."""
+        return self.station.around.guard() is not None
 
-    def _ask_guard(self, effect: AskGuard) -> Flow[Any]:
-        session_id = self.ids.session_id if self.ids else ""
-        return (yield from ask_guard(self.around.guard(), effect, session_id, self.post))
+    def cancelled(self) -> None:
+        """The task that drives this run was cancelled: interrupt the run."""
+        self.station.request_stop(Stopped("interrupt", "the task was cancelled"))
+
+    def _ask_guard(self, effect: AskGuard) -> Flow[GuardDecision]:
+        station = self.station
+        session_id = station.ids.session_id if station.ids else ""
+        return (yield from ask_guard(station.around.guard(), effect, session_id, station.post))
 
     def _backoff(self, effect: Backoff) -> Flow[Stopped | None]:
-        base = self.around.limits.retry_base_ms / 1000
+        station = self.station
+        base = station.around.limits.retry_base_ms / 1000
         delay = min(MAX_BACKOFF_S, base * 4 ** (effect.attempt - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
         if effect.retry_after_s is not None:
             delay = max(delay, min(effect.retry_after_s, MAX_RETRY_AFTER_S))
         until = time.monotonic() + delay
-        while self.stopped is None and time.monotonic() < until:
-            yield from self.take(until)
-        return self.stopped
-
-    def _poll_inbox(self) -> Flow[None]:
-        """Turn what others said into events and stops."""
-        self._polled = time.monotonic()
-        ids = self.ids
-        if ids is None or ids.run_pk is None:
-            return
-        rows = yield from Read(reads.inbox(ids.session_pk))
-        events = [row for row in rows if row.kind == "event"]
-        if events:
-            now = self.now_ms()
-            plan = writes.take_inbox(ids, [(r.number, r.stream_pk, r.type, r.payload) for r in events], now)
-            yield from Commit(plan, tuple(r.event() for r in events if r.stream_pk == ids.run_pk), now)
-        orders = [row for row in rows if row.kind in ("cancel", "interrupt")]
-        if orders:
-            yield from Commit(Plan((writes.drop_inbox([row.number for row in orders]),)))
-        for order in orders:
-            if order.stream_pk == ids.run_pk:
-                stop = Stopped("cancel" if order.kind == "cancel" else "interrupt", order.reason())
-                self.request_stop(stop)
+        while station.stopped is None and time.monotonic() < until:
+            yield from station.take(until)
+        return station.stopped

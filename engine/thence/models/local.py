@@ -12,6 +12,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +43,7 @@ class LocalModel:
 
     The child starts with the first request, serves this object alone (a random key), runs on one thread and takes about
     350 MB. It ends with :meth:`close`, and by itself when this process is gone, however it ended. Both faces;
-    temperature 0 and a fixed seed, so equal requests give equal answers.
+    temperature 0, a fixed seed and no prompt cache, so equal requests give equal answers.
 
     The model is real but tiny: fluent, often wrong. It makes at most one call a turn, sees a question with tools
     without earlier turns, and at most about 3,000 bytes each of question and results: what is longer is cut for it. The
@@ -90,8 +91,9 @@ class LocalModel:
         model = await asyncio.to_thread(self._running)
         for adapted, last in self._attempts(request):
             try:
-                async for item in model.astream(adapted):
-                    yield self._as_ours(item)
+                async with aclosing(model.astream(adapted)) as items:
+                    async for item in items:
+                        yield self._as_ours(item)
                 return
             except ModelError as error:
                 if last or error.kind != "context_overflow":

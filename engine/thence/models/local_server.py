@@ -50,6 +50,9 @@ def _start(weights: str, api_key: str, context_tokens: int, threads: int) -> Any
     params.cpuparams_batch.n_threads = threads
     params.use_jinja = True
     params.chat_template = resources.files("thence.models").joinpath("local_chat.jinja").read_text("utf-8")
+    # A prompt continued from a cached one is rounded otherwise, and the answer at temperature 0 then depends on what
+    # was asked before.
+    params.cache_prompt = False
     params.cache_ram_mib = 0
     params.ui = False
     params.offline = True

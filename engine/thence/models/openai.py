@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..chat import Delta, Reply, Request
@@ -93,7 +93,7 @@ class OpenAIModel:
             raise self._classify(error, self._key) from None
         yield answer.finish()
 
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """Deltas, then one reply."""
         answer, client = Accumulator(), self._async_client()
         body = request_body(request, self.name)

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from ..errors import FileRefused
 from .faults import translate
-from .sql import APPLICATION_ID, Schema
+from .sql import APPLICATION_ID, Schema, own
 
 BUSY_TIMEOUT_S = 30.0
 """How long one statement waits for another process before it fails."""
@@ -59,7 +59,7 @@ def _can_distrust() -> bool:
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("CREATE TABLE t(x CHECK(json_valid(x)))")
+        connection.execute(own("json_probe"))
     except sqlite3.OperationalError:
         return False
     finally:

@@ -11,7 +11,7 @@ from ..errors import MigrationBlocked, StoreError
 from .connect import connect_reader, split, stamp, sync_directory, uri
 from .faults import translate
 from .locks import living_owners, open_private
-from .sql import Migration
+from .sql import Migration, own
 
 
 def backup_path(path: Path, version: int) -> Path:
@@ -90,4 +90,4 @@ def _backup(path: Path, copy: Path) -> None:
 
 def schema_text(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
     """Type, name and SQL of every object, in one order: a migrated file and a fresh one must agree."""
-    return connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
+    return connection.execute(own("object_text")).fetchall()

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import StoreError
 from ..plan import Op, Plan, Query, Returned, Rows, Select, T
 from .faults import BAD_VALUES, refusal, translate
-from .sql import Schema
+from .sql import Schema, own
 
 FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, StoreError, *BAD_VALUES)
 """What a statement may raise; everything else is an interrupt or a fault of ours."""
@@ -49,7 +49,7 @@ def perform(cursor: sqlite3.Cursor, plan: Plan, schema: Schema, path: Path | Non
 def _check(cursor: sqlite3.Cursor, op: Op, changed: int) -> None:
     if changed < 0 and len(op.rows) == 1:
         # the driver counts only what starts with INSERT, UPDATE, DELETE or REPLACE
-        changed = cursor.execute("SELECT changes()").fetchone()[0]
+        changed = cursor.execute(own("row_changes")).fetchone()[0]
     if changed < 0:
         raise StoreError(f"'{op.statement}' cannot be counted over several rows")
     if changed != op.expect:

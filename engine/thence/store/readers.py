@@ -58,7 +58,9 @@ class Readers:
         try:
             return self._free.pop()
         except IndexError:
-            pass  # none is free and there is a place for one more
+            return self._add()
+
+    def _add(self) -> sqlite3.Connection:
         try:
             connection = self._opening()
         except sqlite3.Error as error:

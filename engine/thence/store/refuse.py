@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from ..errors import FileRefused
 from .connect import connect_reader, split, uri
 from .faults import corrupt_message, is_corruption, translate
-from .sql import APPLICATION_ID, Schema
+from .sql import APPLICATION_ID, Schema, own
 
 State: TypeAlias = Literal["new", "current", "older"]
 Objects: TypeAlias = dict[str, tuple[str, str, "str | None"]]
@@ -213,9 +213,7 @@ def read_objects(connection: sqlite3.Connection, path: Path | None) -> Objects:
         FileRefused: one name is there twice, which no SQL statement can do.
     """
     found: Objects = {}
-    rows: Iterable[tuple[str, str, str, str | None]] = connection.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-    )
+    rows: Iterable[tuple[str, str, str, str | None]] = connection.execute(own("object_list"))
     for kind, name, table, text in rows:
         if name.lower() in found:
             raise FileRefused("schema_mismatch", f"{path}: '{name}' is in its schema twice")

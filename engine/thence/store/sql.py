@@ -81,6 +81,20 @@ def _ours() -> Schema:
     return _read(packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "schema")
 
 
+@cache
+def own(name: str) -> str:
+    """The text of a statement in ``store.sql``: what the store asks for itself.
+
+    Raises:
+        StoreError: there is none.
+    """
+    text = (resources.files(__name__.rpartition(".")[0]) / "store.sql").read_text("utf-8")
+    for statement in parse(text, "store.sql"):
+        if statement.name == name:
+            return statement.sql
+    raise StoreError(f"store.sql has no statement named '{name}'")
+
+
 def _read(folder: Traversable) -> Schema:
     try:
         script = "".join((folder / name).read_text("utf-8") for name in ("tables.sql", "views.sql", "triggers.sql"))

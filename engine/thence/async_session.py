@@ -1,0 +1,122 @@
+"""A session, async face: the flows of `session`, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+from .chat import Message
+from .effects import Flow, Stopped
+from .events import Event, EventPage
+from .facts import Fact
+from .host import operations as ops
+from .host.core import STOP_WAIT_S, PlainWorld, check_prompt
+from .host.drive import AsyncMailbox, adrive
+from .host.running import LEAVING, AsyncRunning
+from .host.streams import AsyncRunStream, afollow
+from .host.tailing import Tail
+from .options import OnInterrupted
+from .results import SendResult, result_of
+from .runs import Run, TraceEvent
+from .session import SessionBase, nothing
+
+R = TypeVar("R")
+
+
+class AsyncSession(SessionBase):
+    """One long-lived conversation, async face: the same methods, awaited where they touch the file."""
+
+    async def _do(self, flow: Flow[R]) -> R:
+        core = self._core
+        core.check_open()
+        return await adrive(flow, core.agent.store, PlainWorld(core.env), AsyncMailbox.here(), core.agent.workers)
+
+    async def send(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> SendResult:
+        """See :meth:`Session.send`. Cancelling the task interrupts the run, which can be resumed."""
+        running = AsyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=False)
+        await running.start(nothing)
+        return result_of(await running.join())
+
+    def stream(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> AsyncRunStream:
+        """See :meth:`Session.stream`. The run starts with the first step of the iteration."""
+        running = AsyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=True)
+        return AsyncRunStream(running, self._do)
+
+    async def history(self) -> list[Message]:
+        """See :meth:`Session.history`."""
+        return await self._do(ops.history(self._core))
+
+    async def facts(self, after_seq: int = 0) -> list[Fact]:
+        """See :meth:`Session.facts`."""
+        return await self._do(ops.list_facts(self._core, after_seq))
+
+    async def runs(self) -> list[Run]:
+        """See :meth:`Session.runs`."""
+        return await self._do(ops.list_runs(self._core))
+
+    async def run_snapshot(self, run_id: str) -> Run | None:
+        """See :meth:`Session.run_snapshot`."""
+        return await self._do(ops.run_snapshot(self._core, run_id))
+
+    async def current_run(self) -> Run | None:
+        """See :meth:`Session.current_run`."""
+        return await self._do(ops.current_run(self._core))
+
+    async def run_events(self, run_id: str) -> list[Event]:
+        """See :meth:`Session.run_events`."""
+        return await self._do(ops.all_events(self._core, run_id, None))
+
+    async def run_event_page(
+        self, run_id: str, after_sequence: int | None = None, limit: int = 256
+    ) -> EventPage | None:
+        """See :meth:`Session.run_event_page`."""
+        return await self._do(ops.event_page(self._core, run_id, after_sequence, limit))
+
+    async def events(self, after_sequence: int | None = None) -> list[Event]:
+        """See :meth:`Session.events`."""
+        return await self._do(ops.all_events(self._core, None, after_sequence))
+
+    def tail(self, run_id: str, after_sequence: int | None = None) -> AsyncIterator[Event]:
+        """See :meth:`Session.tail`."""
+        self._core.check_open()
+        tail = Tail(self.session_id, run_id, self._core.tags.given(), after_sequence)
+        return afollow(tail, self._do)
+
+    async def trace_events(self) -> list[TraceEvent]:
+        """See :meth:`Session.trace_events`."""
+        return await self._do(ops.list_traces(self._core))
+
+    async def emit(self, event: Event | Mapping[str, Any]) -> None:
+        """See :meth:`Session.emit`."""
+        await self._do(ops.emit(self._core, ops.check_event(event)))
+
+    async def cancel(self) -> bool:
+        """See :meth:`Session.cancel`."""
+        return await self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
+
+    async def cancel_run(self, run_id: str) -> bool:
+        """See :meth:`Session.cancel_run`."""
+        return await self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
+
+    async def interrupt(self, reason: str = "") -> bool:
+        """See :meth:`Session.interrupt`."""
+        return await self._do(ops.stop(self._core, Stopped("interrupt", reason), None))
+
+    async def set_retention(self, limits: Mapping[str, object]) -> None:
+        """See :meth:`Session.set_retention`."""
+        await self._do(ops.set_retention(self._core, limits))
+
+    async def close(self) -> None:
+        """See :meth:`Session.close`."""
+        core = self._core
+        operation = core.agent.live.get(core.session_id)
+        core.closed = True
+        if isinstance(operation, AsyncRunning):
+            operation.request_stop(LEAVING)
+            await operation.ended(STOP_WAIT_S)
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

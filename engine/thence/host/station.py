@@ -1,0 +1,121 @@
+"""Where a run's effects are done: its surroundings, the stop token, live readers, and the inbox (§5, §8, §10).
+
+`asking` (models) and `using` (tools) work at one station; `world` hands each effect to whoever does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import inbox
+from ..chat import Model
+from ..effects import Commit, Flow, Read, Stopped
+from ..events import Event, NewEvent
+from ..identity import Tags
+from ..limits import Limits
+from ..writes import RunIds
+from .drive import Take
+from .env import HostEnv
+from .guard import Guarded
+from .jobs import Item, Post, Wake
+from .toolkit import Tool
+
+POLL_S = 0.25
+"""The owner looks into the inbox at least this often while it works (§8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run gets from its session and agent."""
+
+    env: HostEnv
+    tags: Tags
+    workspace: Path
+    limits: Limits
+    tools: Mapping[str, Tool]
+    model: Model | None
+    guard: Callable[[], Guarded | None]
+    forbidden_files: Callable[[], frozenset[tuple[int, int]]]
+    prefer_async: bool
+    on_event: Callable[[Event], None] | None = None
+
+
+class Station:
+    """One run's place of work. ``request_stop`` and ``look_again`` may be called from any thread."""
+
+    def __init__(self, around: Surroundings, post: Post) -> None:
+        self.around, self.post = around, post
+        self.ids: RunIds | None = None
+        self.stopped: Stopped | None = None
+        self.next_sequence = 0
+        self.next_delta = 1
+        self._polled = time.monotonic()
+        limit = around.limits.max_execution_time_ms
+        self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
+
+    def request_stop(self, stopped: Stopped) -> None:
+        """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it."""
+        if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind == "interrupt"):
+            self.stopped = stopped
+        self.post(Wake())
+
+    def look_again(self) -> None:
+        """Something is in the inbox: do not wait for the next poll."""
+        self._polled = 0.0
+        self.post(Wake())
+
+    def show(self, event: NewEvent, sequence: int | None, ts_ms: int | None = None) -> None:
+        """Give an event to live readers, if there are any. Provisional ones have no sequence."""
+        ids, on_event = self.ids, self.around.on_event
+        if on_event is None:
+            return
+        metadata: dict[str, Any] = {
+            "run_id": ids.run_id if ids else None,
+            "session_id": ids.session_id if ids else None,
+            "sequence": sequence,
+            "timestamp_ms": self.now_ms() if ts_ms is None else ts_ms,
+            **self.around.tags.given(),
+        }
+        on_event(Event(event.type, event.payload, metadata))
+
+    def now_ms(self) -> int:
+        """The session's clock."""
+        return self.around.env.clock.now_ms()
+
+    def take(self, until: float | None) -> Flow[Item | None]:
+        """The next item, or None: at the latest when the inbox is due, and at the monotonic time ``until``."""
+        now = time.monotonic()
+        due = self._polled + POLL_S
+        if now >= due:
+            yield from self._poll_inbox()
+            due = self._polled + POLL_S
+        if self._run_deadline is not None and now >= self._run_deadline and self.stopped is None:
+            limit = self.around.limits.max_execution_time_ms
+            self.stopped = Stopped("timeout", f"Execution timeout: the run passed max_execution_time_ms={limit}")
+        wait = min(t for t in (until, due, self._run_deadline) if t is not None)
+        item: Item | None = yield from Take(max(0.0, wait - now))
+        return item
+
+    def _poll_inbox(self) -> Flow[None]:
+        """Turn what others said into events and stops."""
+        self._polled = time.monotonic()
+        ids = self.ids
+        if ids is None or ids.run_pk is None:
+            return
+        rows = yield from Read(inbox.waiting(ids.session_pk))
+        events = [row for row in rows if row.kind == "event"]
+        if events:
+            now = self.now_ms()
+            plan = inbox.take(ids, [(r.number, r.stream_pk, r.type, r.payload) for r in events], now)
+            yield from Commit(plan, tuple(r.event() for r in events if r.stream_pk == ids.run_pk), now)
+        orders = [row for row in rows if row.kind in ("cancel", "interrupt")]
+        if orders:
+            yield from Commit(inbox.drop([row.number for row in orders]))
+        for order in orders:
+            if order.stream_pk == ids.run_pk:
+                stop = Stopped("cancel" if order.kind == "cancel" else "interrupt", order.reason())
+                self.request_stop(stop)

@@ -1,0 +1,95 @@
+"""What a run is about to write: staged piece by piece, written by one commit (§5). Both halves of a turn use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import writes
+from .budget import GuardDecision
+from .canonical import Json
+from .chat import ToolSpec
+from .effects import Commit, Flow, Now
+from .events import NewEvent
+from .facts import NewFact, Payload
+from .limits import Limits
+from .log import Log
+from .plan import Op, Plan
+from .report import threshold_hit
+from .steps import Traits
+from .writes import RunIds
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run started with and keeps: it shapes every request together with the log."""
+
+    model: str
+    instructions: str
+    settings: Mapping[str, Json]
+    specs: tuple[ToolSpec, ...]
+    traits: Mapping[str, Traits]
+    limits: Limits
+    output_schema: Mapping[str, Json] | None = None
+    reread: ToolSpec | None = None
+    max_attempts: int = 3
+
+
+class Ledger:
+    """The log of a run in memory, and what is staged for its next commit."""
+
+    def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
+        self.ids, self.log, self.setup = ids, log, setup
+        self._facts: list[NewFact] = []
+        self._events: list[NewEvent] = []
+        self._ops: list[Op] = []
+        self._durable = False
+
+    def stage(self, key: str, cause: str | None, payload: Payload) -> None:
+        """A fact for the next commit; the fold moves at once."""
+        fact = NewFact(key, cause, payload)
+        self.log.add((fact,))
+        self._facts.append(fact)
+
+    def say(self, *events: NewEvent) -> None:
+        """Events for the next commit, and for live readers after it."""
+        self._events.extend(events)
+
+    def also(self, *ops: Op) -> None:
+        """Other writes for the next commit."""
+        self._ops.extend(ops)
+
+    def protect(self) -> None:
+        """The next commit protects an effect or is acknowledged: it must survive a power cut."""
+        self._durable = True
+
+    @property
+    def staged(self) -> bool:
+        """Whether a flush would write anything."""
+        return bool(self._facts or self._events or self._ops)
+
+    @property
+    def staged_facts(self) -> int:
+        """How many facts the next commit appends."""
+        return len(self._facts)
+
+    def flush(self) -> Flow[None]:
+        """Write all that is staged, as one transaction."""
+        if not self.staged:
+            return
+        now = yield from Now()
+        head = self.log.head
+        ops: tuple[Op, ...] = ()
+        if self._facts:
+            ops, head = writes.append(self.ids, head, self._facts, now)
+        events = tuple(self._events)
+        ops = (*ops, *writes.record_events(self.ids, events, now), *self._ops)
+        plan = Plan(ops, self._durable)
+        self._facts, self._events, self._ops, self._durable = [], [], [], False
+        yield from Commit(plan, events, now)
+        self.log.head = head
+
+    def note_decision(self, decision: GuardDecision) -> None:
+        """A soft or hard budget decision becomes an event."""
+        if decision.decision != "allow":
+            self.say(threshold_hit(decision))
