@@ -25,7 +25,7 @@ FLOORS = (
     "plan codec writes reads sessions inbox log",
     "effects report ledger rounds turn results",
     "store host models adapters",
-    "agent session async_session testing cli __init__ __main__",
+    "agent session session_base async_session testing cli __init__ __main__",
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 

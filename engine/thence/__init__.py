@@ -37,6 +37,7 @@ from .events import Event, EventPage
 from .facts import Fact
 from .host.context import ToolContext
 from .host.env import FixedClock, HostEnv, HostEnvConfig, SequentialIdGenerator
+from .host.spawned import AsyncSpawnedRun, Recovered, SpawnedRun
 from .host.toolkit import Tool, ToolOutput, tool
 from .host.workspace import workspace_tools
 from .identity import DurableMemoryBinding
@@ -52,6 +53,7 @@ __all__ = [
     "Agent",
     "AsyncAgent",
     "AsyncSession",
+    "AsyncSpawnedRun",
     "BudgetExhausted",
     "ContextOverflow",
     "DiskFull",
@@ -67,6 +69,7 @@ __all__ = [
     "Model",
     "ModelError",
     "OwnershipLost",
+    "Recovered",
     "Reply",
     "Request",
     "Run",
@@ -85,6 +88,7 @@ __all__ = [
     "SessionInfo",
     "SessionNotFound",
     "SessionOptions",
+    "SpawnedRun",
     "StoreError",
     "ThenceError",
     "Tool",

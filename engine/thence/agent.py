@@ -10,13 +10,15 @@ from .async_session import AsyncSession
 from .canonical import Json, check_text
 from .chat import Model
 from .effects import Flow
-from .errors import SessionClosed, SessionConfiguration
+from .errors import SessionClosed, SessionConfiguration, ThenceError
 from .host import operations as ops
 from .host.core import AgentCore, PlainWorld, new_owner
 from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .host.env import HostEnv, HostEnvConfig, build_env
 from .host.leaving import close_now, close_soon, watch_exit
 from .host.opening import open_session
+from .host.recovering import interrupted
+from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
 from .models.resolve import resolve_model
 from .options import SessionOptions, check_settings, choose
@@ -73,7 +75,7 @@ class _AgentBase:
         settings = check_settings(model_settings or {})
         check_text(instructions, "instructions")
         store = SqliteStore(db, new_owner(), durability=durability, allow_network_fs=allow_network_fs)
-        self._core = AgentCore(store, env, chosen, described, instructions, settings)
+        self._core = AgentCore(store, env, chosen, described, instructions, settings, owns_model=isinstance(model, str))
         watch_exit(self._core)
 
     @property
@@ -124,6 +126,25 @@ class Agent(_AgentBase):
         """Sessions of the file, oldest first. Tags by name filter by equality; None means untagged only."""
         return self._do(ops.list_sessions(self._core, tags))
 
+    def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
+        """Resume every run of the file that has neither ended nor a living owner, one after the other (§7).
+
+        Args:
+            options: gives the options of a session by its id: needed for sessions that had a budget guard.
+
+        Returns:
+            One entry a run: its result, or the error that stopped it. An error of one does not keep the others.
+        """
+        found = self._do(interrupted(self._core))
+        return [self._recover(session_id, run_id, options) for session_id, run_id in found]
+
+    def _recover(self, session_id: str, run_id: str, options: Callable[[str], SessionOptions] | None) -> Recovered:
+        try:
+            session = self.resume_session(session_id, options(session_id) if options else None)
+            return Recovered(session_id, run_id, session.resume_run(run_id))
+        except ThenceError as error:
+            return Recovered(session_id, run_id, error=error)
+
     def close(self) -> None:
         """Interrupt what is live, wait until it has let go, fold the WAL in and close the file. Idempotent."""
         close_now(self._core)
@@ -158,6 +179,20 @@ class AsyncAgent(_AgentBase):
     async def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
         """See :meth:`Agent.list_sessions`."""
         return await self._do(ops.list_sessions(self._core, tags))
+
+    async def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
+        """See :meth:`Agent.recover`."""
+        found = await self._do(interrupted(self._core))
+        return [await self._recover(session_id, run_id, options) for session_id, run_id in found]
+
+    async def _recover(
+        self, session_id: str, run_id: str, options: Callable[[str], SessionOptions] | None
+    ) -> Recovered:
+        try:
+            session = await self.resume_session(session_id, options(session_id) if options else None)
+            return Recovered(session_id, run_id, await session.resume_run(run_id))
+        except ThenceError as error:
+            return Recovered(session_id, run_id, error=error)
 
     async def close(self) -> None:
         """See :meth:`Agent.close`."""

@@ -10,15 +10,18 @@ from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host.core import STOP_WAIT_S, PlainWorld, check_prompt
+from .host import recovering
+from .host.admitting import Assignment
+from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import AsyncMailbox, adrive
 from .host.running import LEAVING, AsyncRunning
+from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
 from .host.tailing import Tail
 from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
-from .session import SessionBase, nothing
+from .session_base import SessionBase, nothing
 
 R = TypeVar("R")
 
@@ -31,16 +34,54 @@ class AsyncSession(SessionBase):
         core.check_open()
         return await adrive(flow, core.agent.store, PlainWorld(core.env), AsyncMailbox.here(), core.agent.workers)
 
-    async def send(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> SendResult:
+    async def send(
+        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+    ) -> SendResult:
         """See :meth:`Session.send`. Cancelling the task interrupts the run, which can be resumed."""
-        running = AsyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=False)
+        running = AsyncRunning(self._core, self._turn(prompt, run_id, on_interrupted))
         await running.start(nothing)
         return result_of(await running.join())
 
-    def stream(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> AsyncRunStream:
+    def stream(
+        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+    ) -> AsyncRunStream:
         """See :meth:`Session.stream`. The run starts with the first step of the iteration."""
-        running = AsyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=True)
+        running = AsyncRunning(self._core, self._turn(prompt, run_id, on_interrupted), streaming=True)
         return AsyncRunStream(running, self._do)
+
+    async def resume_run(self, id: str, *, run_id: str | None = None) -> SendResult:
+        """See :meth:`Session.resume_run`."""
+        running = AsyncRunning(self._core, self._recovery(id, run_id))
+        await running.start(nothing)
+        return result_of(await running.join())
+
+    async def spawn_run_with_id(self, run_id: str, prompt: str) -> AsyncSpawnedRun:
+        """See :meth:`Session.spawn_run_with_id`."""
+        return await self._spawn(self._turn(prompt, run_id, "raise"))
+
+    async def spawn_recovery_with_run_id(self, checkpoint_run_id: str, run_id: str) -> AsyncSpawnedRun:
+        """See :meth:`Session.spawn_recovery_with_run_id`."""
+        return await self._spawn(self._recovery(checkpoint_run_id, run_id))
+
+    async def _spawn(self, assignment: Assignment) -> AsyncSpawnedRun:
+        core = self._core
+        known = await self._do(recovering.known_run(core, assignment))
+        if known is not None:
+            return AsyncSpawnedRun(known, True, lambda: self._wait_for(assignment))
+        running = AsyncRunning(core, assignment)
+        await running.start_and_begin()
+        run = await self._do(recovering.must_run(core, assignment))
+        return AsyncSpawnedRun(run, False, lambda: self._join(running))
+
+    async def _join(self, running: AsyncRunning) -> SendResult:
+        return result_of(await running.join())
+
+    async def _wait_for(self, assignment: Assignment) -> SendResult:
+        return result_of(await self._do(recovering.await_run(self._core, assignment)))
+
+    async def takeover(self, force: bool = False) -> None:
+        """See :meth:`Session.takeover`."""
+        await self._do(recovering.take_over(self._core, force=force))
 
     async def history(self) -> list[Message]:
         """See :meth:`Session.history`."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from . import writes
 from .budget import GuardDecision
-from .canonical import Json
+from .canonical import Json, dumps
 from .chat import ToolSpec
+from .codec import blob_sha
 from .effects import Commit, Flow, Now
 from .events import NewEvent
-from .facts import NewFact, Payload
+from .facts import Configured, NewFact, Payload
 from .limits import Limits
 from .log import Log
 from .plan import Op, Plan
@@ -33,6 +34,32 @@ class Setup:
     output_schema: Mapping[str, Json] | None = None
     reread: ToolSpec | None = None
     max_attempts: int = 3
+
+
+def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
+    """The fact that says what a run started with, and the schemas it names by hash. Pure."""
+    tools = dumps(
+        [
+            {
+                "name": spec.name,
+                "description": spec.description,
+                "parameters": spec.parameters,
+                "effect": setup.traits[spec.name].effect,
+                "repeatable": setup.traits[spec.name].repeatable,
+            }
+            for spec in setup.specs
+        ]
+    ).encode()
+    blobs = {blob_sha(tools): tools}
+    output: str | None = None
+    if setup.output_schema is not None:
+        schema = dumps(setup.output_schema).encode()
+        output = blob_sha(schema)
+        blobs[output] = schema
+    config = Configured(
+        setup.model, setup.instructions, setup.settings, setup.limits.to_dict(), blob_sha(tools), output
+    )
+    return config, blobs
 
 
 class Ledger:

@@ -11,7 +11,7 @@ from .errors import SessionConfiguration
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
 from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
 
-OnInterrupted: TypeAlias = Literal["raise", "settle"]
+OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
 
 SHAPING = (*LIMIT_NAMES, "instructions", "model_settings", "on_interrupted")
 """Options that are stored with the session and restored on resume."""
@@ -32,8 +32,8 @@ class SessionOptions:
 
     Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
     (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6),
-    ``retention_limits`` (§9), ``on_interrupted`` (``raise`` or ``settle``, §1). Environment: ``host_env`` (§11). Model:
-    ``model, instructions, model_settings``, each over the agent's own.
+    ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env``
+    (§11). Model: ``model, instructions, model_settings``, each over the agent's own.
 
     Raises:
         AttributeError: an unknown name, on setting and on reading.

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 
 from .chat import Usage
-from .codec import decode, read_payload
+from .codec import chain, decode, read_payload
+from .errors import StoreError
 from .events import Event, EventPage, NewEvent, page_of
-from .facts import Fact, NewFact, Payload, Returned
+from .facts import Fact, NewFact, Returned
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags
 from .limits import RETENTION_NAMES, Retention
 from .plan import Params, Query, Row, Rows, Select, SqlValue
@@ -19,6 +20,7 @@ from .runs import Run, TraceEvent
 from .writes import Head
 
 PAGE = 1000
+RESTORE = "the file is damaged: restore a backup, or read what is left with sqlite3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ class LastRun:
 class RunIdentity:
     """Whose run an id is."""
 
+    run_id: str
     run_pk: int
     session_id: str
-    branch_pk: int
     first_seq: int
     input_sha256: str
 
@@ -126,11 +128,18 @@ def facts(branch_pk: int, after_seq: int = 0, limit: int = PAGE) -> Query[list[L
 
 def _facts(results: Sequence[Rows]) -> list[LoggedFact]:
     blobs: dict[str, bytes] = dict(results[1])
-    return [_fact(row, decode(row[1], row[7], blobs.__getitem__)) for row in results[0]]
+    return [_fact(row, blobs) for row in results[0]]
 
 
-def _fact(row: Row, payload: Payload) -> LoggedFact:
+def _fact(row: Row, blobs: dict[str, bytes]) -> LoggedFact:
     seq, kind, key, cause, run_id, prev_hash, digest, text = row
+    try:
+        sound = chain(prev_hash, seq, kind, key, cause, text) == digest
+        payload = decode(kind, text, blobs.__getitem__) if sound else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"fact {seq} ('{key}') cannot be read: {error!r}; {RESTORE}") from error
+    if payload is None:
+        raise StoreError(f"fact {seq} ('{key}') was changed: its hash does not fit; {RESTORE}")
     fact = Fact(seq, kind, key, cause, payload, run_id, prev_hash.hex(), digest.hex(), text)
     return LoggedFact(fact, NewFact(key, cause, payload), digest)
 
@@ -179,10 +188,37 @@ def run(run_id: str) -> Query[Run | None]:
 
 def run_identity(run_id: str) -> Query[RunIdentity | None]:
     """Whose run an id is, also after the run was evicted."""
+    return _identity("run_identity_get", run_id)
+
+
+def newest_run(run_id: str) -> Query[RunIdentity | None]:
+    """The run itself, or the newest that goes on from it."""
+    return _identity("run_newest", run_id)
+
+
+def oldest_run(run_id: str) -> Query[RunIdentity | None]:
+    """The run that began the turn which this one goes on with."""
+    return _identity("run_oldest", run_id)
+
+
+def _identity(statement: str, run_id: str) -> Query[RunIdentity | None]:
     return Query(
-        (Select("run_identity_get", {"run_id": run_id}),),
+        (Select(statement, {"run_id": run_id}),),
         lambda rows: RunIdentity(*rows[0][0]) if rows[0] else None,
     )
+
+
+def checkpoint_version(run_pk: int) -> Query[int | None]:
+    """Schema version of a run's checkpoint, if it has one."""
+    return Query(
+        (Select("checkpoint_get", {"run_pk": run_pk}),),
+        lambda rows: rows[0][0][0] if rows[0] else None,
+    )
+
+
+def unfinished() -> Query[list[tuple[str, str, str | None]]]:
+    """Sessions whose newest run has not ended: (session id, run id, owner)."""
+    return Query((Select("session_interrupted", {}),), lambda rows: [(s, r, o) for s, r, o in rows[0]])
 
 
 def last_run(session_pk: int) -> Query[LastRun | None]:

@@ -18,6 +18,7 @@ class SendResult:
         status: ``completed`` or ``cancelled``; a run that failed or was interrupted raises instead.
         usage: tokens of the whole turn, where providers said them.
         tool_calls_count: calls that were executed, failed ones included and refused ones not.
+        replayed: the run had ended before; its recorded outcome is given again and nothing was called.
     """
 
     text: str
@@ -25,6 +26,7 @@ class SendResult:
     status: str
     usage: Usage
     tool_calls_count: int
+    replayed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -33,4 +35,6 @@ class SendResult:
 
 def result_of(outcome: Outcome) -> SendResult:
     """The public value of an outcome that is no error."""
-    return SendResult(outcome.text, outcome.run_id, outcome.status, outcome.usage, outcome.tool_calls_count)
+    return SendResult(
+        outcome.text, outcome.run_id, outcome.status, outcome.usage, outcome.tool_calls_count, outcome.replayed
+    )

@@ -16,10 +16,12 @@ from .facts import Denied, Returned, Text
 from .fold import Phase
 from .judge import judge
 from .ledger import Ledger
+from .reads import InflightCall
 from .report import call_refused, call_returned, call_started, trace_of
 from .steps import OpenCall, Run
 
 CANCELLED = "Error: not run, because the run was cancelled"
+UNKNOWN_OUTCOME = "Error: interrupted, outcome unknown"
 UNKNOWN = "Error: cancelled while it was running; its outcome is unknown"
 
 
@@ -31,6 +33,18 @@ class Rounds:
         self.done: dict[str, Returned | Denied] = {}
         self.running: dict[str, OpenCall] = {}
         self._rows = False
+        self._started: frozenset[str] = frozenset()
+
+    def adopt(self, calls: Sequence[InflightCall]) -> None:
+        """Calls that the run before this one had started: a landed result counts, ``once`` is not run again (§7)."""
+        self._rows = bool(calls)
+        self._started = frozenset(call.call_key for call in calls)
+        for call in calls:
+            if call.result is not None:
+                self.done[call.call_key] = call.result
+            elif call.effect == "once":
+                text = (Text(UNKNOWN_OUTCOME),)
+                self.done[call.call_key] = Returned(call.call_key, False, text, {"refused": "interrupted"})
 
     def settle_round(self) -> Flow[Stopped | None]:
         """Run every open call, then make all results facts in one commit. A stop on the way is the caller's."""
@@ -91,7 +105,9 @@ class Rounds:
             return
         now = yield from Now()
         self._rows = True
-        self.ledger.also(writes.start_calls(self.ledger.ids, starting, setup.traits, now))
+        fresh = [call for call in starting if call.key not in self._started]
+        if fresh:
+            self.ledger.also(writes.start_calls(self.ledger.ids, fresh, setup.traits, now))
         self.ledger.say(*(call_started(call) for call in starting))
         if any(setup.traits[call.call.name].effect != "read" for call in starting):
             self.ledger.protect()
@@ -149,7 +165,7 @@ class Rounds:
             self.ledger.stage(call.key, f"tool:{call.key}", self.done[call.key])
         if self._rows:
             self.ledger.also(writes.clear_calls(self.ledger.ids))
-        self.done, self._rows = {}, False
+        self.done, self._rows, self._started = {}, False, frozenset()
 
     def _settle(self) -> Flow[None]:
         ledger = self.ledger

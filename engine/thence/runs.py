@@ -45,6 +45,34 @@ class Run:
     superseded_by: str | None
     owner: str | None
 
+    @classmethod
+    def evicted(cls, run_id: str, session_id: str, prompt: str, status: str, text: str) -> Run:
+        """A run whose row was evicted: what its facts still tell. Times and totals are 0."""
+        failed = status == "failed"
+        return cls(
+            id=run_id,
+            session_id=session_id,
+            status=status,
+            state=status,
+            prompt=prompt,
+            created_ms=0,
+            updated_ms=0,
+            ended_ms=0,
+            rounds=0,
+            tool_calls_count=0,
+            usage=Usage(),
+            requests_without_usage=0,
+            resumable=False,
+            error_code="RUN_FAILED" if failed else None,
+            error_message=text if failed else None,
+            result_text=None if failed else text,
+            event_count=0,
+            checkpoint_round=None,
+            resumed_from=None,
+            superseded_by=None,
+            owner=None,
+        )
+
     @property
     def is_terminal(self) -> bool:
         """The status will never change."""

@@ -8,86 +8,23 @@ from typing import Any, TypeVar
 
 from .chat import Message
 from .effects import Flow, Stopped
-from .errors import SessionConfiguration
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host.core import STOP_WAIT_S, PlainWorld, SessionCore, check_prompt
+from .host import recovering
+from .host.admitting import Assignment
+from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import SyncMailbox, drive
-from .host.guard import Guarded
 from .host.running import LEAVING, SyncRunning
+from .host.spawned import SpawnedRun
 from .host.streams import RunStream, follow
 from .host.tailing import Tail
-from .limits import check_limit
-from .options import OnInterrupted, check_on_interrupted
+from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
+from .session_base import SessionBase, nothing
 
 R = TypeVar("R")
-
-
-class SessionBase:
-    """What needs no file: identity, the guard, and whether the session is closed."""
-
-    def __init__(self, core: SessionCore) -> None:
-        self._core = core
-
-    @property
-    def session_id(self) -> str:
-        """The session's id: unique in the file, for ever."""
-        return self._core.session_id
-
-    @property
-    def workspace(self) -> str:
-        """Absolute path of the folder that tools work in. It need not exist."""
-        return str(self._core.workspace)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether ``close`` was called, here or on the agent."""
-        return self._core.closed or self._core.agent.closed
-
-    @property
-    def tenant_id(self) -> str | None:
-        """Opaque tag (§3)."""
-        return self._core.tags.tenant_id
-
-    @property
-    def principal(self) -> str | None:
-        """Opaque tag (§3)."""
-        return self._core.tags.principal
-
-    @property
-    def agent_template_id(self) -> str | None:
-        """Opaque tag (§3)."""
-        return self._core.tags.agent_template_id
-
-    @property
-    def correlation_id(self) -> str | None:
-        """Opaque tag (§3)."""
-        return self._core.tags.correlation_id
-
-    def set_budget_guard(self, guard: object | None, timeout_ms: int = 5000) -> None:
-        """Install or, with None, clear the budget guard; from the next check on, also in a live run (§6).
-
-        Args:
-            guard: any object with some of ``check_before_llm``, ``record_after_llm``, ``check_before_tool``.
-            timeout_ms: time limit of each of its calls, in milliseconds.
-
-        Raises:
-            SessionClosed: after close.
-            SessionConfiguration: ``timeout_ms`` is not greater than zero.
-        """
-        self._core.check_open()
-        if check_limit("budget_guard_timeout_ms", timeout_ms) is None:
-            raise SessionConfiguration("budget_guard_timeout_ms", "must be greater than zero")
-        self._core.guard = None if guard is None else Guarded(guard, timeout_ms)
-
-    def _choice(self, given: OnInterrupted | None) -> OnInterrupted:
-        return self._core.on_interrupted if given is None else check_on_interrupted(given)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.session_id!r}{' closed' if self.is_closed else ''}>"
 
 
 class Session(SessionBase):
@@ -98,33 +35,93 @@ class Session(SessionBase):
         core.check_open()
         return drive(flow, core.agent.store, PlainWorld(core.env), SyncMailbox(), core.agent.workers)
 
-    def send(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> SendResult:
+    def send(
+        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+    ) -> SendResult:
         """Run one turn to its end (§1, §5).
 
         Args:
             prompt: what the user says; not blank, at most 16 MiB of UTF-8.
-            on_interrupted: when the last run was interrupted: ``raise``, or ``settle`` it and go on. Default: the
-                session's option.
+            run_id: an id of the caller's own. The same id and prompt again give that run's outcome; nothing is started.
+            on_interrupted: when the last run was interrupted: ``raise``, ``resume`` it first, or ``settle`` it and go
+                on. Default: the session's option.
 
         Raises:
             ValueError, TypeError: the prompt, before anything is written.
             SessionBusy: another operation is active on the session, in whatever process.
             SessionClosed: after close.
             RunInterrupted: the last run was interrupted, or this one was.
+            RunIdentityConflict: ``run_id`` is bound to another prompt or session.
             BudgetExhausted, RunFailed: the run failed; ``resumable`` says whether its turn is still open.
             StoreError: the file could not be written; nothing that was not acknowledged is claimed to be there.
         """
-        running = SyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=False)
+        running = SyncRunning(self._core, self._turn(prompt, run_id, on_interrupted))
         running.start(nothing)
         return result_of(running.join())
 
-    def stream(self, prompt: str, *, on_interrupted: OnInterrupted | None = None) -> RunStream:
+    def stream(
+        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+    ) -> RunStream:
         """Start one turn and iterate over its events as they happen; arguments and errors as :meth:`send`.
 
         A broken provider stream is tried at most once more. Leaving the iteration early interrupts the run.
         """
-        running = SyncRunning(self._core, check_prompt(prompt), self._choice(on_interrupted), streaming=True)
+        running = SyncRunning(self._core, self._turn(prompt, run_id, on_interrupted), streaming=True)
         return RunStream(running, self._do)
+
+    def resume_run(self, id: str, *, run_id: str | None = None) -> SendResult:
+        """Go on with an interrupted or failed run, as a new run from its newest durable fact (§7).
+
+        A run that was resumed before: its newest descendant goes on. A turn that has ended gives its recorded outcome
+        (``replayed``); nothing is called.
+
+        Args:
+            id: the run to resume; an id the file does not know means the session's last turn.
+            run_id: an id of the caller's own for the new run; the same again gives that run's outcome.
+
+        Raises:
+            SessionError: ``no loop checkpoint found for run '<id>'``: there is nothing to resume.
+            SessionBusy: another operation is active, or somebody else resumed the run first.
+            RunFailed: the turn had failed; its recorded error again.
+        """
+        running = SyncRunning(self._core, self._recovery(id, run_id))
+        running.start(nothing)
+        return result_of(running.join())
+
+    def spawn_run_with_id(self, run_id: str, prompt: str) -> SpawnedRun:
+        """Start a turn under the caller's id and return once the run is in the file, to stay (§7).
+
+        The same id and prompt again: the run that is there, whatever its state; nothing is started.
+
+        Raises:
+            RunIdentityConflict: the id is bound to another prompt or session.
+        """
+        return self._spawn(self._turn(prompt, run_id, "raise"))
+
+    def spawn_recovery_with_run_id(self, checkpoint_run_id: str, run_id: str) -> SpawnedRun:
+        """Start :meth:`resume_run` under the caller's id and return once the new run is in the file (§7)."""
+        return self._spawn(self._recovery(checkpoint_run_id, run_id))
+
+    def _spawn(self, assignment: Assignment) -> SpawnedRun:
+        core = self._core
+        known = self._do(recovering.known_run(core, assignment))
+        if known is not None:
+            return SpawnedRun(known, True, lambda: self._wait_for(assignment))
+        running = SyncRunning(core, assignment)
+        running.start_and_begin()
+        run = self._do(recovering.must_run(core, assignment))
+        return SpawnedRun(run, False, lambda: result_of(running.join()))
+
+    def _wait_for(self, assignment: Assignment) -> SendResult:
+        return result_of(self._do(recovering.await_run(self._core, assignment)))
+
+    def takeover(self, force: bool = False) -> None:
+        """Take the session from a dead owner, or with ``force`` from a living one: its writes are refused from now on.
+
+        Raises:
+            SessionBusy: the owner lives, and ``force`` is not set.
+        """
+        self._do(recovering.take_over(self._core, force=force))
 
     def history(self) -> list[Message]:
         """The conversation as a provider would be sent it next."""
@@ -202,7 +199,3 @@ class Session(SessionBase):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def nothing() -> None:
-    """Nobody streams."""

@@ -67,9 +67,12 @@ def set_caps(session_pk: int, retention: Retention) -> Op:
     return Op("session_caps", ({"session_pk": session_pk, **retention.to_dict()},))
 
 
-def claim(session_pk: int, owner: str, dead_owner: str | None) -> Plan:
-    """Become the one who may write; refused with SESSION_BUSY. Returns (fence, live_branch)."""
-    row: Params = {"session_pk": session_pk, "owner": owner, "dead_owner": dead_owner}
+def claim(session_pk: int, owner: str, dead_owner: str | None, *, force: bool = False) -> Plan:
+    """Become the one who may write; refused with SESSION_BUSY. Returns (fence, live_branch, head_seq, head_hash).
+
+    ``dead_owner`` is one whose lock was found free. ``force`` displaces whoever it is, also a living one.
+    """
+    row: Params = {"session_pk": session_pk, "owner": owner, "dead_owner": dead_owner, "force": int(force)}
     return Plan((Op("session_claim", (row,), expect=1, refusal="SESSION_BUSY", returning=True),))
 
 

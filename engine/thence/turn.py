@@ -16,7 +16,7 @@ from .effects import AskGuard, AskModel, Backoff, DrainTools, Flow, IsGuarded, M
 from .errors import BudgetExhausted, RunFailed, RunInterrupted, ThenceError
 from .facts import Asked, Ended, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, Phase, next_step
-from .ledger import Ledger, Setup
+from .ledger import Ledger, Setup, configuration
 from .log import Log
 from .report import end_of_answer, end_of_run, start_of_request
 from .rounds import Rounds
@@ -35,6 +35,7 @@ class Outcome:
     usage: Usage
     tool_calls_count: int
     error: ThenceError | None = None
+    replayed: bool = False
 
 
 class Turn:
@@ -44,6 +45,7 @@ class Turn:
         self.ids, self.log, self.setup = ids, log, setup
         self.ledger = Ledger(ids, log, setup)
         self.rounds = Rounds(self.ledger)
+        self._configured = False
 
     def run(self) -> Flow[Outcome]:
         """Perform steps until the turn has ended, failed outside the transcript, or was stopped."""
@@ -76,6 +78,7 @@ class Turn:
         attempt = 0
         while True:
             attempt += 1
+            self._configure()
             self.ledger.say(start_of_request(number))
             refusal = yield from self._check_model_budget()
             if refusal is not None:
@@ -106,6 +109,18 @@ class Turn:
         self.ledger.also(writes.clear_deltas(self.ids, step))
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
         return None
+
+    def _configure(self) -> None:
+        """Record what shapes this run's requests, if it is not what the log says: a resuming host may differ."""
+        if self._configured:
+            return
+        self._configured = True
+        state = self.log.state
+        config, blobs = configuration(self.setup)
+        if config != state.config:
+            key = f"{turn_key(state.turn)}-config{state.configs + 1}"
+            self.ledger.also(*writes.keep_blobs(self.ids.session_pk, blobs))
+            self.ledger.stage(key, None, config)
 
     def _offered(self) -> tuple[ToolSpec, ...]:
         """The host's tools, and ``read_output`` from the first result on that was shown only in part."""

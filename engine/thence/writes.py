@@ -17,8 +17,22 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """How far a branch has come."""
+
+    seq: int = 0
+    hash: bytes = GENESIS
+
+
+BEGINNING = Head()
+
+
+@dataclass(frozen=True, slots=True)
 class RunIds:
-    """Where a run writes: its session and branch, and the claim it writes under. ``run_pk`` is None before its row."""
+    """Where a run writes: its session and branch, and the claim it writes under. ``run_pk`` is None before its row.
+
+    ``head`` is where the branch had got to when the session was claimed.
+    """
 
     session_pk: int
     session_id: str
@@ -27,14 +41,7 @@ class RunIds:
     owner: str
     fence: int
     run_pk: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """How far a branch has come."""
-
-    seq: int = 0
-    hash: bytes = GENESIS
+    head: Head = BEGINNING
 
 
 def release(ids: RunIds) -> Op:
@@ -49,7 +56,6 @@ def begin_run(
     identity: Params = {
         "run_id": ids.run_id,
         "session_pk": ids.session_pk,
-        "branch_pk": ids.branch_pk,
         "first_seq": first_seq,
         "input_sha256": input_sha256,
         "resumed_from": resumed_from,
@@ -66,6 +72,21 @@ def begin_run(
         Op("stream_add", ({"run_id": ids.run_id},)),
         Op("run_begin", (row,), returning=True),
     )
+
+
+def fork_branch(session_pk: int) -> tuple[Op, ...]:
+    """The session's log goes on in a new branch from where it is. The ``branch_fork`` op returns its number."""
+    by_session: Params = {"session_pk": session_pk}
+    return (
+        Op("branch_fork", (by_session,), expect=1, returning=True),
+        Op("ancestry_fork", (by_session,)),
+        Op("session_go_live_again", (by_session,)),
+    )
+
+
+def adopt_calls(ids: RunIds) -> Op:
+    """A run that goes on takes over the calls of the one before it."""
+    return Op("inflight_adopt", ({"session_pk": ids.session_pk, "run_id": ids.run_id, "fence": ids.fence},))
 
 
 def append(ids: RunIds, head: Head, facts: Iterable[NewFact], now_ms: int) -> tuple[tuple[Op, ...], Head]:

@@ -21,3 +21,8 @@ WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 ORDER BY i
 -- The blobs that landed results name.
 SELECT DISTINCT b.sha256, b.bytes FROM inflight c JOIN json_each(c.blobs) j JOIN blob b ON b.sha256 = j.value
 WHERE c.id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 AND c.blobs IS NOT NULL;
+
+-- name: inflight_adopt
+-- A run that goes on takes over the calls of the one before it.
+UPDATE inflight SET run_pk = (SELECT run_pk FROM run_identity WHERE run_id = :run_id), fence = :fence
+WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295;

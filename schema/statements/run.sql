@@ -1,7 +1,8 @@
 -- name: run_identity_add
 -- The id is taken for as long as the session's facts live.
 INSERT INTO run_identity(run_id, session_pk, branch_pk, first_seq, input_sha256, resumed_from)
-VALUES(:run_id, :session_pk, :branch_pk, :first_seq, :input_sha256, :resumed_from);
+SELECT :run_id, session_pk, live_branch, :first_seq, :input_sha256, :resumed_from
+FROM session WHERE session_pk = :session_pk;
 
 -- name: run_begin
 -- A run's row; its number makes the order in which runs are evicted.
@@ -25,8 +26,26 @@ DELETE FROM checkpoint WHERE session_pk = :session_pk;
 
 -- name: run_identity_get
 -- Whose run this is and where its facts begin.
-SELECT i.run_pk, s.session_id, i.branch_pk, i.first_seq, i.input_sha256
+SELECT i.run_id, i.run_pk, s.session_id, i.first_seq, i.input_sha256
 FROM run_identity i JOIN session s ON s.session_pk = i.session_pk WHERE i.run_id = :run_id;
+
+-- name: run_newest
+-- The run itself, or the newest that goes on from it.
+WITH RECURSIVE chain(run_pk) AS (
+  SELECT run_pk FROM run_identity WHERE run_id = :run_id
+  UNION ALL SELECT n.run_pk FROM chain c JOIN run_identity n ON n.resumed_from = c.run_pk)
+SELECT i.run_id, i.run_pk, s.session_id, i.first_seq, i.input_sha256
+FROM run_identity i JOIN session s ON s.session_pk = i.session_pk
+WHERE i.run_pk = (SELECT max(run_pk) FROM chain);
+
+-- name: run_oldest
+-- The run that began the turn which this one goes on with.
+WITH RECURSIVE chain(run_pk, resumed_from) AS (
+  SELECT run_pk, resumed_from FROM run_identity WHERE run_id = :run_id
+  UNION ALL SELECT p.run_pk, p.resumed_from FROM chain c JOIN run_identity p ON p.run_pk = c.resumed_from)
+SELECT i.run_id, i.run_pk, s.session_id, i.first_seq, i.input_sha256
+FROM run_identity i JOIN session s ON s.session_pk = i.session_pk
+WHERE i.run_pk = (SELECT min(run_pk) FROM chain);
 
 -- name: run_list
 -- Runs of a session, oldest first.

@@ -12,6 +12,11 @@ VALUES(:session_id, :workspace, :tenant_id, :principal, :agent_template_id, :cor
 UPDATE session SET live_branch = (SELECT max(branch_pk) FROM branch WHERE branch.session_pk = session.session_pk)
 WHERE session_id = :session_id;
 
+-- name: session_go_live_again
+-- The same, for a session whose number is known.
+UPDATE session SET live_branch = (SELECT max(branch_pk) FROM branch WHERE branch.session_pk = :session_pk)
+WHERE session_pk = :session_pk;
+
 -- name: session_option_add
 -- The options that shape its runs, as the caller set them.
 INSERT INTO session_option(session_pk, options, requires, durable_memory)
@@ -35,10 +40,12 @@ UPDATE session SET max_runs_retained = :max_runs_retained, max_events_per_run = 
 WHERE session_pk = :session_pk;
 
 -- name: session_claim
--- Who may write from now on. `dead_owner` is one whose kernel lock was found free; the fence makes its writes void.
+-- Who may write from now on. `dead_owner` is one whose kernel lock was found free; the fence makes its writes void, and
+-- those of an owner that was displaced by `force`. The head says where the log must end.
 UPDATE session SET owner = :owner, fence = fence + 1
-WHERE session_pk = :session_pk AND (owner IS NULL OR owner = :owner OR owner = :dead_owner)
-RETURNING fence, live_branch;
+WHERE session_pk = :session_pk AND (owner IS NULL OR owner = :owner OR owner = :dead_owner OR :force)
+RETURNING fence, live_branch, (SELECT head_seq FROM branch WHERE branch_pk = live_branch),
+  (SELECT head_hash FROM branch WHERE branch_pk = live_branch);
 
 -- name: session_release
 -- The operation is over; a claim of somebody else stays.
@@ -68,3 +75,11 @@ WHERE (:any_tenant_id OR s.tenant_id IS :tenant_id) AND (:any_principal OR s.pri
   AND (:any_correlation_id OR s.correlation_id IS :correlation_id)
   AND s.session_pk > :after_pk
 ORDER BY s.session_pk LIMIT :limit;
+
+-- name: session_interrupted
+-- Sessions whose newest run has not ended: `owner` says who had them last, NULL that it was let go.
+SELECT s.session_id, i.run_id, s.owner
+FROM session s
+JOIN run_identity i ON i.run_pk = (SELECT max(n.run_pk) FROM run_identity n WHERE n.session_pk = s.session_pk)
+JOIN run r ON r.run_pk = i.run_pk
+WHERE r.status NOT IN ('completed', 'failed', 'cancelled', 'parked') ORDER BY s.session_pk;

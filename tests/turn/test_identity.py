@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from thence import DurableMemoryBinding, SessionConfiguration, SessionOptions
+from thence import DurableMemoryBinding, SessionConfiguration, SessionOptions, ToolContext
 from thence.testing import call, reply
 
-from ..kit import Both, World
+from ..kit import Both, Gate, World
 
 TAGS = ("tenant_id", "principal", "agent_template_id", "correlation_id")
 
@@ -126,8 +127,6 @@ async def test_on_resume_there_are_three_distinct_errors(world: World):
 
 
 async def test_tags_reach_tools(world: World):
-    from thence import ToolContext
-
     seen: list[Any] = []
 
     def look(context: ToolContext) -> str:
@@ -205,10 +204,6 @@ async def test_a_session_that_had_a_guard_demands_one(world: World, given: dict[
 
 
 async def test_a_live_run_keeps_what_it_started_with(world: World):
-    import asyncio
-
-    from ..kit import Gate
-
     gate = Gate()
 
     async def hold(request):

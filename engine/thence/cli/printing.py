@@ -39,7 +39,7 @@ class Printer:
             self._end(event.text)
         elif kind == "tool_execution_start":
             room = columns() - 6 - len(str(payload.get("name")))
-            self.note(f"  > {payload.get('name')} {short_arguments(payload.get('args'), room)}")
+            self.note(f"  > {payload.get('name')} {short_arguments(payload.get('args'), room)}".rstrip())
         elif kind == "tool_end":
             self._returned(payload)
         elif kind == "retention_gap":

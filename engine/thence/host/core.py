@@ -80,6 +80,7 @@ class AgentCore:
     workers: Workers = field(default_factory=lambda: Workers("thence"))
     live: dict[str, Operation] = field(default_factory=dict[str, Operation])
     lock: threading.Lock = field(default_factory=threading.Lock)
+    owns_model: bool = False
     closed: bool = False
 
     def admit(self, session_id: str, operation: Operation) -> Operation | None:

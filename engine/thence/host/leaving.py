@@ -52,8 +52,9 @@ async def close_soon(core: AgentCore) -> None:
 
 
 def _close_model(core: AgentCore) -> None:
+    """Release the model that was made here from its name; one that the host gave is the host's."""
     closing: Callable[[], None] | None = getattr(core.model, "close", None)
-    if closing is not None:
+    if closing is not None and core.owns_model:
         closing()
 
 

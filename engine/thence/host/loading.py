@@ -11,9 +11,9 @@ from ..fold import Phase
 from ..log import Log
 from ..plan import Plan
 from ..reads import PAGE, InflightCall
+from ..rounds import UNKNOWN_OUTCOME
 from ..writes import Head, RunIds
 
-UNKNOWN_OUTCOME = "Error: interrupted, outcome unknown"
 NOT_RUN = "Error: interrupted, not run"
 
 

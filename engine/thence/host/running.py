@@ -10,14 +10,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from ..effects import Stopped
+from ..effects import Flow, Stopped
 from ..errors import SessionBusy
-from ..options import OnInterrupted
 from ..turn import Outcome
+from .admitting import Assignment, make_order
 from .core import STOP_WAIT_S, SessionCore
 from .drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .live import LiveEvents
-from .sending import Sending, send_flow
+from .resuming import resume_flow
+from .sending import send_flow
 from .world import RunWorld
 
 LOOK_S = 0.01
@@ -28,39 +29,34 @@ KEYBOARD = Stopped("interrupt", "keyboard interrupt")
 class _Running:
     """What both faces have in common: the world, the buffer of who streams, and the place in the registry."""
 
-    def __init__(self, core: SessionCore, prompt: str, on_interrupted: OnInterrupted, *, streaming: bool) -> None:
-        self.core = core
+    def __init__(self, core: SessionCore, assignment: Assignment, *, streaming: bool = False) -> None:
+        self.core, self.assignment = core, assignment
         self.streaming = streaming
         self.stopping = False
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
-        self._prompt = prompt
-        self._on_interrupted: OnInterrupted = on_interrupted
         self.world: RunWorld | None = None
         self.events: LiveEvents | None = None
 
     def _prepare(
-        self, post: Callable[..., None], notify: Callable[[], None], *, prefer_async: bool
-    ) -> tuple[Sending, RunWorld]:
+        self,
+        post: Callable[..., None],
+        notify: Callable[[], None],
+        *,
+        prefer_async: bool,
+        begun: Callable[[], None] | None,
+    ) -> tuple[Flow[Outcome], RunWorld]:
         core = self.core
         setup = core.setup(streaming=self.streaming)
         buffer = LiveEvents(notify) if self.streaming else None
         show = None if buffer is None else buffer.put
         self.events = buffer
         self.world = world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
-        sending = Sending(
-            session_id=core.session_id,
-            owner=core.agent.store.owner,
-            owner_alive=core.agent.owner_alive,
-            new_run_id=lambda: f"run-{core.env.id_generator.next_id()}",
-            setup=setup,
-            prompt=self._prompt,
-            on_interrupted=self._on_interrupted,
-            keep_log=core.keep_log,
-            log=core.log,
-        )
-        return sending, world
+        order = make_order(core, self.assignment, setup, begun)
+        if self.assignment.resume is None:
+            return send_flow(order, world), world
+        return resume_flow(order, world, self.assignment.resume), world
 
     def _ended(self) -> None:
         self.core.agent.dismiss(self.core.session_id, self)
@@ -97,24 +93,33 @@ class _Running:
 class SyncRunning(_Running):
     """An operation on a daemon thread."""
 
-    def start(self, notify: Callable[[], None]) -> None:
-        """Admit and start. Raises SessionBusy, SessionClosed."""
+    def start(self, notify: Callable[[], None], begun: Callable[[], None] | None = None) -> None:
+        """Admit and start; ``begun`` is called once the run is in the file. Raises SessionBusy, SessionClosed."""
         self.core.check_open()
         agent = self.core.agent
         while (earlier := agent.admit(self.core.session_id, self)) is not None:
             if not earlier.wait(STOP_WAIT_S):
                 raise SessionBusy(self.core.session_id, holder=agent.store.owner)
         mailbox = SyncMailbox()
-        sending, world = self._prepare(mailbox.post, notify, prefer_async=False)
+        flow, world = self._prepare(mailbox.post, notify, prefer_async=False, begun=begun)
 
         def body() -> None:
             try:
-                self.outcome = drive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
+                self.outcome = drive(flow, agent.store, world, mailbox, agent.workers)
             except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
                 self.error = error
             self._ended()
 
         agent.workers.submit(body)
+
+    def start_and_begin(self) -> None:
+        """Start, and wait until the run is in the file, to stay. Raises what kept it from beginning."""
+        begun = threading.Event()
+        self.start(_nothing, begun.set)
+        while not begun.wait(0.05):
+            if self.done.is_set():
+                self.result()
+                return
 
     def join(self) -> Outcome:
         """Wait for the end. Ctrl-C interrupts the run, waits until it has let go, and goes on its way."""
@@ -134,8 +139,8 @@ class AsyncRunning(_Running):
 
     _task: asyncio.Task[None] | None = None
 
-    async def start(self, notify: Callable[[], None]) -> None:
-        """Admit and start, on the running loop. Raises SessionBusy, SessionClosed."""
+    async def start(self, notify: Callable[[], None], begun: Callable[[], None] | None = None) -> None:
+        """Admit and start, on the running loop; see :meth:`SyncRunning.start`."""
         self.core.check_open()
         agent = self.core.agent
         waited = 0.0
@@ -146,16 +151,27 @@ class AsyncRunning(_Running):
             await asyncio.sleep(LOOK_S)
             waited += LOOK_S
         mailbox = AsyncMailbox.here()
-        sending, world = self._prepare(mailbox.post, notify, prefer_async=True)
+        flow, world = self._prepare(mailbox.post, notify, prefer_async=True, begun=begun)
 
         async def body() -> None:
             try:
-                self.outcome = await adrive(send_flow(sending, world), agent.store, world, mailbox, agent.workers)
+                self.outcome = await adrive(flow, agent.store, world, mailbox, agent.workers)
             except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
                 self.error = error
             self._ended()
 
         self._task = asyncio.get_running_loop().create_task(body())
+
+    async def start_and_begin(self) -> None:
+        """Start, and wait until the run is in the file, to stay. Raises what kept it from beginning."""
+        begun = asyncio.Event()
+        await self.start(_nothing, begun.set)
+        waiting = asyncio.ensure_future(begun.wait())
+        if self._task is not None:
+            await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not begun.is_set():
+            self.result()
 
     async def join(self) -> Outcome:
         """Wait for the end. Cancelling the caller interrupts the run, waits until it has let go, and is passed on."""
@@ -174,3 +190,7 @@ class AsyncRunning(_Running):
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout_s)
         return self.done.is_set()
+
+
+def _nothing() -> None:
+    """Nobody streams."""

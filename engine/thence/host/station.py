@@ -57,6 +57,12 @@ class Station:
         limit = around.limits.max_execution_time_ms
         self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
 
+    def enter(self, ids: RunIds, *, keep_numbering: bool = False) -> None:
+        """From now on this is the run that is done here; a new one numbers its events from 0."""
+        self.ids = ids
+        if not keep_numbering:
+            self.next_sequence, self.next_delta = 0, 1
+
     def request_stop(self, stopped: Stopped) -> None:
         """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it."""
         if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind == "interrupt"):

@@ -1,0 +1,77 @@
+"""Runs by the caller's ids, sessions taken over, what a process finds interrupted (§7, §8). Flows for both faces."""
+
+from __future__ import annotations
+
+from .. import reads
+from ..canonical import sha256_hex
+from ..effects import Flow, Read
+from ..errors import RunFailed, RunIdentityConflict, SessionBusy
+from ..reads import unfinished
+from ..runs import Run
+from ..turn import Outcome
+from .admitting import Assignment, claim, give_back, make_order
+from .core import AgentCore, SessionCore
+from .operations import run_snapshot
+from .resuming import recorded_outcome, replay_of, resume_prompt
+
+
+def known_run(core: SessionCore, assignment: Assignment) -> Flow[Run | None]:
+    """The run that has the assignment's id already, or None when the id is free.
+
+    Raises:
+        RunIdentityConflict: the id is bound to other input or another session.
+    """
+    run_id = assignment.run_id or ""
+    identity = yield from Read(reads.run_identity(run_id))
+    if identity is None:
+        return None
+    prompt = assignment.prompt if assignment.resume is None else resume_prompt(assignment.resume)
+    if identity.session_id != core.session_id or identity.input_sha256 != sha256_hex(prompt):
+        raise RunIdentityConflict(run_id)
+    return (yield from must_run(core, assignment))
+
+
+def must_run(core: SessionCore, assignment: Assignment) -> Flow[Run]:
+    """The run of the assignment's id; one that was evicted meanwhile is told as what is known of it."""
+    run_id = assignment.run_id or ""
+    run = yield from run_snapshot(core, run_id)
+    if run is not None:
+        return run
+    row = yield from Read(reads.session(core.session_id))
+    try:
+        outcome = yield from recorded_outcome(row.live_branch if row else 0, run_id)
+    except RunFailed as failed:
+        return Run.evicted(run_id, core.session_id, assignment.prompt, "failed", str(failed))
+    return Run.evicted(run_id, core.session_id, assignment.prompt, outcome.status, outcome.text)
+
+
+def await_run(core: SessionCore, assignment: Assignment) -> Flow[Outcome]:
+    """The outcome of the run that has the assignment's id, once it has ended."""
+    prompt = assignment.prompt if assignment.resume is None else resume_prompt(assignment.resume)
+    outcome = yield from replay_of(make_order(core, assignment), sha256_hex(prompt))
+    if outcome is None:
+        raise RunIdentityConflict(assignment.run_id or "")
+    return outcome
+
+
+def take_over(core: SessionCore, *, force: bool) -> Flow[None]:
+    """Raise the session's fence, so that whoever had it writes nothing more, and let it go."""
+    if core.agent.live.get(core.session_id) is not None:
+        raise SessionBusy(core.session_id, holder=core.agent.store.owner)
+    ids = yield from claim(make_order(core, Assignment()), force=force)
+    yield from give_back(ids)
+
+
+def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
+    """(session id, run id) of every run that has neither ended nor a living owner."""
+    found = yield from Read(unfinished())
+    return [
+        (session_id, run_id)
+        for session_id, run_id, owner in found
+        if session_id not in agent.live and (owner is None or not _lives(agent, owner))
+    ]
+
+
+def _lives(agent: AgentCore, owner: str) -> bool:
+    """Inside this process a claim counts only while its registry holds the live operation (§8)."""
+    return owner != agent.store.owner and agent.owner_alive(owner)

@@ -1,0 +1,248 @@
+"""The reading commands: what they show, in each form, and that they leave no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+from click.testing import CliRunner, Result
+
+from thence.cli.app import cli
+
+COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats")
+
+
+def words_for(command: str, filled) -> list[str]:
+    target = {"events": filled.run_id, "tail": filled.run_id}.get(command, filled.session_id)
+    return [command] if command in ("ls", "usage", "stats") else [command, target]
+
+
+@pytest.fixture
+def invoke(filled, monkeypatch):
+    """``invoke(*words)``: the command in this process, on the filled file."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("THENCE_DB", str(filled.path))
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(cli, list(words), prog_name="thence")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_form(invoke, filled, command):
+    words = words_for(command, filled)
+    for where in ([*words, "--json"], ["--json", *words]):
+        result = invoke(*where)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert json.loads(result.stdout)
+    lines = invoke(*words, "--nl").stdout.splitlines()
+    assert lines and all(isinstance(json.loads(line), dict) for line in lines)
+    plain = invoke(*words)
+    assert (plain.exit_code, plain.stderr) == (0, "")
+    assert plain.stdout.strip() and max(map(len, plain.stdout.splitlines())) <= 80
+
+
+def test_what_is_shown(invoke, filled):
+    found = json.loads(invoke("ls", "--json").stdout)
+    assert [(one["session_id"], one["runs_ever"], one["last_run_state"]) for one in found] == [("t-0", 2, "completed")]
+    runs = json.loads(invoke("runs", "t-0", "--json").stdout)
+    assert [(run["id"], run["state"], run["result_text"]) for run in runs] == [
+        ("run-t-1", "completed", "It says: buy milk."),
+        ("run-t-2", "completed", "Not usage-counted."),
+    ]
+    facts = [json.loads(line) for line in invoke("facts", "t-0", "--nl").stdout.splitlines()]
+    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
+    assert facts[1]["payload"]["parts"][0]["text"] == "Read the notes."
+    after = json.loads(invoke("facts", "t-0", "--after", "3", "--json").stdout)
+    assert after == facts[3:]
+    events = json.loads(invoke("events", "run-t-1", "--json").stdout)
+    assert [event["metadata"]["sequence"] for event in events["events"]] == list(range(len(events["events"])))
+    assert not events["retention_gap"]
+    later = invoke("events", "run-t-1", "--after", "2", "--nl").stdout.splitlines()
+    assert [json.loads(line) for line in later] == events["events"][3:]
+    traces = json.loads(invoke("trace", "t-0", "--json").stdout)
+    assert [(one["name"], one["success"]) for one in traces] == [("read", True), ("read", False)]
+    show = json.loads(invoke("show", "run-t-1", "--json").stdout)
+    assert show == runs[0]
+    assert json.loads(invoke("show", "t-0", "--json").stdout)["runs"] == runs
+
+
+def test_the_conversation_is_shown(invoke):
+    text = invoke("show", "t-0").stdout
+    for words in (
+        "> Read the notes.",
+        "read path=notes.txt",
+        "2 lines: Buy milk. | Call Ann.",
+        "failed: ",
+        "It says: buy milk.",
+        "acme",
+    ):
+        assert words in text
+
+
+def test_a_run_is_shown(invoke):
+    text = invoke("show", "run-t-1").stdout
+    for words in ("completed", "session  t-0", "2 calls", "20 prompt, 10 completion, 30 total", "It says: buy milk."):
+        assert words in text
+
+
+def test_a_finished_run_is_tailed_as_it_was(invoke):
+    lines = invoke("tail", "run-t-1").stdout.splitlines()
+    assert lines == [
+        "prompt: Read the notes.",
+        "  > read path=notes.txt",
+        "  > read path=no.txt",
+        "  < read 2 lines: Buy milk. | Call Ann.",
+        "  < read failed: no.txt: No such file or directory",
+        "It says: buy milk.",
+        "run-t-1: completed",
+    ]
+    recorded = json.loads(invoke("events", "run-t-1", "--json").stdout)["events"]
+    assert json.loads(invoke("tail", "run-t-1", "--json").stdout) == recorded
+    assert [
+        json.loads(line) for line in invoke("tail", "run-t-1", "--nl", "--after", "4").stdout.splitlines()
+    ] == recorded[5:]
+
+
+def test_usage(invoke):
+    for by, name in (("session", "t-0"), ("tenant", "acme"), ("model", "scripted")):
+        (one,) = json.loads(invoke("usage", "--by", by, "--json").stdout)
+        assert (one[by], one["requests"], one["total_tokens"], one["requests_without_usage"]) == (name, 3, 30, 1)
+    assert "Not in the sums: 1 request " in invoke("usage").stdout
+
+
+def test_ls_by_tags(invoke):
+    assert json.loads(invoke("ls", "--tenant", "acme", "--json").stdout)
+    assert json.loads(invoke("ls", "--tenant", "other", "--json").stdout) == []
+    result = invoke("ls", "--principal", "nobody")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no sessions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["show", "nobody"], 3, "neither a session nor a run: nobody"),
+        (["runs", "nobody"], 3, "Session not found: nobody"),
+        (["facts", "nobody"], 3, "Session not found: nobody"),
+        (["trace", "nobody"], 3, "Session not found: nobody"),
+        (["events", "nobody"], 3, "Run not found: nobody"),
+        (["tail", "t-0"], 3, "that is a session"),
+        (["ls", "--db", "nothing.db"], 3, "--db"),
+        (["ls", "--json", "--nl"], 2, "exclude each other"),
+        (["resume", "x"], 2, "No such command"),
+        (["facts"], 2, "Missing argument"),
+        (["facts", "t-0", "--after", "-1"], 2, "--after"),
+    ],
+)
+def test_what_is_wrong(invoke, tmp_path, monkeypatch, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["--json"]):
+        result = invoke(*words, *more)
+        assert (result.exit_code, result.stdout) == (code, "")
+        assert message in result.stderr
+    error = json.loads(invoke(*words, "--json").stderr)["error"]
+    assert set(error) == {"code", "message"} and message in error["message"]
+    assert not (tmp_path / "nothing.db").exists()
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "run", "demo"])
+def test_each_command_has_help(invoke, command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert "--db" in result.stdout and len(result.stdout.splitlines()) > 5
+    short = [line for line in invoke("--help").stdout.splitlines() if line.split()[:1] == [command]]
+    assert short and not short[0].endswith("...")
+
+
+def test_no_command_is_untested(invoke):
+    assert set(cli.commands) == {*COMMANDS, "run", "demo"}
+
+
+@pytest.mark.parametrize("content", [b"", b"text" * 300, None])
+def test_other_files_are_refused_untouched(invoke, tmp_path, content):
+    path = tmp_path / "other.db"
+    if content is None:
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE mine(x)")
+        connection.close()
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    result = invoke("ls", "--db", str(path))
+    assert (result.exit_code, result.stdout) == (3 if content == b"" else 1, "")
+    assert str(path) in result.stderr
+    assert path.read_bytes() == before
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("other.db-")]
+
+
+def test_nothing_is_left_behind(shell, filled, listing, tmp_path):
+    before = listing(tmp_path), filled.path.read_bytes()
+    for command in COMMANDS:
+        shell.ok(*words_for(command, filled))
+    assert (listing(tmp_path), filled.path.read_bytes()) == before
+
+
+# For root a mode says nothing, unless it gives up the right to overrule it.
+POWERLESS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+
+
+@pytest.mark.skipif(bool(POWERLESS) and shutil.which("setpriv") is None, reason="nothing is read-only for root")
+@pytest.mark.parametrize("live", [False, True])
+def test_in_a_folder_that_cannot_be_written(shell, filled, listing, tmp_path, live):
+    folder = tmp_path / "frozen"
+    folder.mkdir()
+    path = folder / "thence.db"
+    shutil.copy(filled.path, path)
+    # somebody else's connection: its -wal holds what is read then
+    other = sqlite3.connect(path, isolation_level=None)
+    if live:
+        other.execute("UPDATE session SET principal = 'late', fence = fence + 1")
+    other.execute("SELECT 1 FROM session").fetchall() if live else other.close()
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        before = listing(folder)
+        assert subprocess.run([*POWERLESS, "touch", str(folder / "x")], check=False, capture_output=True).returncode
+        for command in COMMANDS:
+            done = shell.run("--db", str(path), *words_for(command, filled), under=POWERLESS)
+            assert (done.returncode, done.stderr) == (0, ""), done
+        found = json.loads(shell.run("--db", str(path), "ls", "--json", under=POWERLESS).stdout)
+        assert found[0]["principal"] == ("late" if live else None)
+        assert listing(folder) == before
+    finally:
+        folder.chmod(0o755)
+        other.close()
+
+
+def test_hostile_text_is_only_shown(invoke, filled):
+    evil = "evil\x1b[2J\x9b1m\u202e"
+    connection = sqlite3.connect(filled.path, isolation_level=None)
+    connection.execute("UPDATE session SET session_id = ?, workspace = ?, fence = fence + 1", (evil, evil))
+    connection.execute("UPDATE run SET prompt = ?, result_text = ?, fence = (SELECT fence FROM session)", (evil, evil))
+    connection.close()
+    for words in (
+        ["ls"],
+        ["show", evil],
+        ["show", "run-t-1"],
+        ["runs", evil],
+        ["facts", evil],
+        ["trace", evil],
+        ["usage"],
+    ):
+        for form in ([], ["--json"], ["--nl"]):
+            result = invoke(*words, *form)
+            assert result.exit_code == 0, result.output
+            assert not set(result.output) & {"\x1b", "\x9b", "\u202e"}
+            if words == ["ls"]:
+                assert "evil\\x1b" in result.stdout or "evil\\u001b" in result.stdout
+    for words in (["runs", evil + "2"], ["nothing\x1b"], ["events", evil]):
+        assert "\x1b" not in invoke(*words).output

@@ -1,0 +1,131 @@
+"""Random legal logs: a walk over the table of §4 and §5, made here anew so that the fold is not asked what is legal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import strategies as st
+
+from thence import Usage
+from thence.facts import Answered, Asked, Call, Configured, Data, Denied, Ended, NewFact, Note, Payload, Returned, Text
+
+NAMES = ("read", "write", "poll")
+
+
+@dataclass
+class Walk:
+    """A log that grows by one legal fact at a time."""
+
+    random: Random
+    facts: list[NewFact] = field(default_factory=list)
+    phase: str = "idle"
+    turn: int = 0
+    request: int = 0
+    more: int = 0
+    configs: int = 0
+    steers: int = 0
+    open: list[str] = field(default_factory=list)
+    capped: bool = False
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def put(self, key: str, payload: Payload) -> None:
+        self.facts.append(NewFact(key, None if isinstance(payload, Asked) else f"step:{key}", payload))
+
+    def step(self) -> None:
+        """Append one fact that may come here."""
+        if self.chance(0.03):
+            self.put(f"note-{len(self.facts)}", Note("note.x", {"n": len(self.facts)}))
+        elif self.phase != "calls" and self.chance(0.08):
+            self.configs += 1
+            self.put(f"t{self.turn}-config{self.configs}", Configured("m", str(self.configs), {}, {}, "0" * 64))
+        else:
+            getattr(self, f"_{self.phase}")()
+
+    def _idle(self) -> None:
+        self.turn, self.request, self.more, self.capped, self.phase = self.turn + 1, 0, 0, False, "infer"
+        self.put(f"t{self.turn}-user", Asked((Text(f"question {self.turn}"),)))
+
+    def _infer(self) -> None:
+        if self.chance(0.06):
+            self._end()
+        elif self.chance(0.05) and not self.capped:
+            self._steer()
+        else:
+            self.request += 1
+            count = self.random.choice((0, 0, 1, 1, 2, 3))
+            calls = tuple(self._call(position) for position in range(count))
+            self.open = [f"t{self.turn}-r{self.request}-c{position}" for position in range(count)]
+            usage = Usage(1, 2, 3) if self.chance(0.7) else None
+            text = self.random.choice(("", "text", "half"))
+            stop = self.random.choice(("stop", "length", "tool_calls"))
+            self.phase = "calls" if count else "answered"
+            self.put(f"t{self.turn}-r{self.request}", Answered(text, calls, usage, stop, "m"))
+
+    def _call(self, position: int) -> Call:
+        name = self.random.choice(NAMES)
+        if self.chance(0.15):
+            return Call(f"c{position}", name, None, "{", "arguments are not JSON")
+        return Call(f"c{position}", name, {"n": self.random.randrange(3)})
+
+    def _calls(self) -> None:
+        key = self.open.pop(0)
+        payload: Payload
+        if self.capped or self.chance(0.06):
+            scope = "round_cap" if self.capped or self.chance(0.3) else "guard"
+            self.capped = self.capped or scope == "round_cap"
+            payload = Denied(key, scope, "r", "why")  # type: ignore[arg-type]
+        else:
+            payload = Returned(key, self.chance(0.7), (self.random.choice((Text("out"), Data({"n": 1}))),), self._metadata())
+        if not self.open:
+            self.phase = "answered" if self.capped else "infer"
+        self.put(key, payload)
+
+    def _metadata(self) -> dict:
+        metadata: dict = self.random.choice(({}, {"effect": "read"}, {"effect": "once"}, {"repeatable": True}))
+        refused = self.random.choice((None, None, None, "malformed_arguments", "duplicate_tool_call", "unknown_tool"))
+        if refused:
+            metadata = {"refused": refused}
+            if self.chance(0.1):
+                metadata["fatal"] = {"code": "X", "message": "too often"}
+        return metadata
+
+    def _answered(self) -> None:
+        if self.chance(0.7):
+            self._end()
+        elif self.chance(0.2) and not self.capped:
+            self._steer()
+        else:
+            self.more += 1
+            self.phase = "infer"
+            self.put(f"t{self.turn}-more{self.more}", Asked((Text("Continue."),), "continuation"))
+
+    def _steer(self) -> None:
+        self.steers += 1
+        self.phase = "infer"
+        self.put(f"t{self.turn}-steer{self.steers}", Asked((Text("rather so"),), "steer", f"q{self.steers}"))
+
+    def _end(self) -> None:
+        self.phase = "idle"
+        self.put(f"t{self.turn}-end", Ended(self.random.choice(("completed", "failed", "cancelled"))))  # type: ignore[arg-type]
+
+    def finish(self) -> None:
+        """Go on until the turn has ended."""
+        while self.phase != "idle":
+            if self.phase == "infer":
+                self._end()
+            else:
+                self.step()
+
+
+@st.composite
+def legal_logs(draw: st.DrawFn, *, settled: bool = False, most: int = 60) -> list[NewFact]:
+    """A legal log; ``settled``: its last turn has ended."""
+    walk = Walk(Random(draw(st.integers(0, 2**32))))
+    for _ in range(draw(st.integers(0, most))):
+        walk.step()
+    if settled:
+        walk.finish()
+    return walk.facts
