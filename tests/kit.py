@@ -1,7 +1,7 @@
 """What the tests of turns share: one scenario for both faces, scripts, and the laws that every log must keep.
 
-A scenario is written once, with ``await``. :class:`Both` makes the blocking face awaitable by giving each of its calls a
-thread of its own, so that a scenario may do two things at once in either face.
+A scenario is written once, with ``await``. :class:`Both` makes the blocking face awaitable by giving each of its calls
+a thread of its own, so that a scenario may do two things at once in either face.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ class Both:
     async def tail_list(self, *args: Any, **named: Any) -> list[Event]:
         """All that ``tail`` gives until it ends by itself."""
         if self.blocking:
-            return await in_thread(lambda: list(self.raw.tail(*args, **named)))
+            events: list[Event] = await in_thread(lambda: list(self.raw.tail(*args, **named)))
+            return events
         return [event async for event in self.raw.tail(*args, **named)]
 
 
@@ -86,9 +87,10 @@ class BothStream:
     async def __anext__(self) -> Event:
         if isinstance(self.raw, AsyncRunStream):
             return await self.raw.__anext__()
-        event = await in_thread(next, self.raw, _DONE)
-        if event is _DONE:
+        taken: Any = await in_thread(next, self.raw, _DONE)
+        if taken is _DONE:
             raise StopAsyncIteration
+        event: Event = taken
         return event
 
     async def leave(self) -> None:
@@ -134,7 +136,8 @@ class World:
     async def session(self, script: Iterable[Any] = (), tools: Sequence[Any] = (), **options: Any) -> Both:
         """A new session of a new agent; ``options`` are the session's."""
         agent = await self.agent(script, tools=tools)
-        return await agent.session(self.folder / "work", SessionOptions(**options))
+        session: Both = await agent.session(self.folder / "work", SessionOptions(**options))
+        return session
 
     async def close(self) -> None:
         for agent in reversed(self._agents):
@@ -213,18 +216,24 @@ def check_messages(messages: Iterable[Any]) -> None:
 
 async def check_session(session: Both) -> list[Fact]:
     """Both laws over a whole session; returns its facts."""
-    facts = await session.facts()
+    facts: list[Fact] = await session.facts()
     check_log(facts)
     check_messages(await session.history())
     return facts
+
+
+def stored(fact: Fact) -> dict[str, Any]:
+    """The payload of a fact as it is in the file."""
+    payload: Any = fact.to_dict()["payload"]
+    assert isinstance(payload, dict)
+    return payload
 
 
 def results(facts: Iterable[Fact]) -> list[tuple[str, bool, str]]:
     """(call key, ok, text) of each result in a log, denials included, in order."""
     found: list[tuple[str, bool, str]] = []
     for fact in facts:
-        payload = fact.to_dict()["payload"]
-        assert isinstance(payload, Mapping)
+        payload = stored(fact)
         if fact.kind == "tool.result":
             found.append((fact.key, bool(payload["ok"]), _shown(payload["parts"])))
         elif fact.kind == "budget.denied":

@@ -14,6 +14,7 @@ from .host import recovering
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import AsyncMailbox, adrive
+from .host.guard import check_not_inside
 from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
@@ -150,6 +151,7 @@ class AsyncSession(SessionBase):
     async def close(self) -> None:
         """See :meth:`Session.close`."""
         core = self._core
+        check_not_inside(core.session_id)
         operation = core.agent.live.get(core.session_id)
         core.closed = True
         if isinstance(operation, AsyncRunning):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from .canonical import Json, dumps, dumps_checked, loads
+from .canonical import Json, dumps, dumps_checked, loads, loads_stored
 from .chat import Usage
 from .errors import UnknownCriticalFact
 from .facts import (
@@ -72,7 +72,7 @@ def decode(kind: str, text: str, lookup: Lookup) -> Payload:
     Raises:
         UnknownCriticalFact: a kind of a later version that may not be ignored.
     """
-    value = loads(text)
+    value = loads_stored(text)
     decoder = _DECODERS.get(kind)
     if decoder is not None:
         return decoder(value, lookup)
@@ -163,7 +163,7 @@ def _decode_part(value: Mapping[str, Any], lookup: Lookup) -> Part:
     if value["type"] == "text":
         return Text(_get(value, "text", lookup))
     if value["type"] == "json":
-        return Data(loads(_get(value, "value", lookup)) if "value_sha256" in value else value["value"])
+        return Data(loads_stored(_get(value, "value", lookup)) if "value_sha256" in value else value["value"])
     return File(value["sha256"], value["size"], value["media_type"], value.get("name"))
 
 
@@ -224,7 +224,7 @@ def _decode_call(v: Mapping[str, Any], lookup: Lookup) -> Call:
     if "problem" in v:
         return Call(v["id"], v["name"], None, _get(v, "raw", lookup), v["problem"])
     if "arguments_sha256" in v:
-        return Call(v["id"], v["name"], loads(_get(v, "arguments", lookup)))
+        return Call(v["id"], v["name"], loads_stored(_get(v, "arguments", lookup)))
     return Call(v["id"], v["name"], v["arguments"])
 
 

@@ -133,8 +133,16 @@ class AwaitTool(Effect[Landed | Stopped]):
     """The next call that lands, in whatever order tools finish."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What landed, and the stop as it is by then: a cancel may have come behind an interrupt."""
+
+    landed: tuple[Landed, ...]
+    stopped: Stopped | None
+
+
 @dataclass(slots=True)
-class DrainTools(Effect[tuple[Landed, ...]]):
+class DrainTools(Effect[Drained]):
     """Tell running calls to stop and collect what lands within ``grace_ms``; the rest is left behind."""
 
     grace_ms: int

@@ -45,13 +45,15 @@ class SessionNotFound(SessionError):
 
 
 class SessionBusy(ThenceError):
-    """Another transcript operation is active on the session, in this or another process. Never queued."""
+    """Another transcript operation is active on the session, in this or another process. Never queued.
+
+    ``holder`` names the owner that has it, as in ``session.owner`` and the file ``<db>-owner-<holder>``.
+    """
 
     code = "SESSION_BUSY"
 
     def __init__(self, session_id: str, *, holder: str | None = None) -> None:
-        text = f"Session '{session_id}' already has an active operation"
-        super().__init__(text if holder is None else f"{text} (owner {holder})", retryable=True)
+        super().__init__(f"Session '{session_id}' already has an active operation", retryable=True)
         self.holder = holder
 
 

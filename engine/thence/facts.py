@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from .canonical import Json, dumps, loads
+from .canonical import Json, dumps_checked, loads_stored
 from .chat import Usage
 
 GENESIS = bytes(32)
@@ -190,7 +190,7 @@ class Fact:
             "run_id": self.run_id,
             "prev_hash": self.prev_hash,
             "hash": self.hash,
-            "payload": loads(self.text),
+            "payload": loads_stored(self.text),
         }
 
 
@@ -216,7 +216,7 @@ def text_of(parts: tuple[Part, ...]) -> str:
         if isinstance(part, Text):
             shown.append(part.text)
         elif isinstance(part, Data):
-            shown.append(dumps(part.value))
+            shown.append(dumps_checked(part.value))
         else:
             shown.append(f"[file {part.name or part.sha256[:12]}, {part.media_type}, {part.size} bytes]")
     return "\n".join(shown)

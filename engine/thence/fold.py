@@ -60,6 +60,7 @@ class State:
     ``turn`` counts turns of the log; ``request``, ``rounds``, ``usage``, ``tool_calls`` and the rest are of the newest
     turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
     what makes the turn fail once all its calls have results. ``cut``: a result of this log was shown only in part.
+    ``continued``: hashes of the texts that were continued.
     """
 
     phase: Phase = Phase.IDLE
@@ -73,7 +74,7 @@ class State:
     fatal: tuple[str, str] | None = None
     loop: LoopGuard = FRESH
     continuations: int = 0
-    continued_text: str | None = None
+    continued: tuple[str, ...] = ()
     steers: int = 0
     usage: Usage = NO_USAGE
     without_usage: int = 0
@@ -135,7 +136,7 @@ def _wants_more(state: State, limits: Limits) -> bool:
         unfinished
         and limits.continuation_enabled
         and state.continuations < limits.max_continuation_turns
-        and state.continued_text != state.text
+        and sha256_hex(state.text) not in state.continued
     )
 
 
@@ -154,7 +155,8 @@ def _asked_again(state: State, fact: Asked) -> State:
         raise IllegalFact("a new turn cannot begin before the last one has ended")
     if fact.origin == "steer":
         return replace(state, phase=Phase.INFER, steers=state.steers + 1, capped=False)
-    return replace(state, phase=Phase.INFER, continuations=state.continuations + 1, continued_text=state.text)
+    continued = (*state.continued, sha256_hex(state.text))
+    return replace(state, phase=Phase.INFER, continuations=state.continuations + 1, continued=continued)
 
 
 def _answered(state: State, fact: Answered) -> State:

@@ -33,23 +33,27 @@ def judge(
     Returns:
         Verdicts in call order. Empty when every call is done. At most one call that is not ``read`` runs, alone.
     """
-    loop, fatal, verdicts, running = state.loop, state.fatal, list[Verdict](), list[bool]()
+    loop, fatal, verdicts, running = state.loop, state.fatal, list[Verdict](), False
     for call in state.open:
         known = done.get(call.key)
         verdict = None if known else _judge_one(call, state, loop, fatal, tools, limits)
         if isinstance(verdict, Run):
-            read = tools[call.call.name].effect == "read"
-            if running and not (read and running[-1]):
+            traits = tools[call.call.name]
+            read = traits.effect == "read"
+            if running and not read:
                 break
-            running.append(read)
-            loop = _after_run(loop, call, tools[call.call.name])
-        else:
-            result = known or (verdict.result if verdict else None)
-            if isinstance(result, Returned):
-                loop = loop.after(call.signature, result.ok, result.metadata)
-                fatal = fatal or fatal_of(result.metadata)
-            elif result is not None:
-                loop = loop.allowed()
+            verdicts.append(verdict)
+            if not read:
+                break  # it runs alone, and how it ends may change how the next call is judged
+            running = True
+            loop = _after_run(loop, call, traits)
+            continue
+        result = known or (verdict.result if verdict else None)
+        if isinstance(result, Returned):
+            loop = loop.after(call.signature, result.ok, result.metadata)
+            fatal = fatal or fatal_of(result.metadata)
+        elif result is not None:
+            loop = loop.allowed()
         if verdict is not None:
             verdicts.append(verdict)
     return tuple(verdicts)

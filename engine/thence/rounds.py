@@ -21,7 +21,7 @@ from .report import call_refused, call_returned, call_started, trace_of
 from .steps import OpenCall, Run
 
 CANCELLED = "Error: not run, because the run was cancelled"
-UNKNOWN_OUTCOME = "Error: interrupted, outcome unknown"
+UNKNOWN_OUTCOME = "interrupted, outcome unknown"
 UNKNOWN = "Error: cancelled while it was running; its outcome is unknown"
 
 

@@ -15,6 +15,7 @@ from .host import recovering
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import SyncMailbox, drive
+from .host.guard import check_not_inside
 from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
 from .host.streams import RunStream, follow
@@ -188,6 +189,7 @@ class Session(SessionBase):
     def close(self) -> None:
         """Interrupt what is live, wait until it has let go (at most 6 s), and refuse further use. Idempotent."""
         core = self._core
+        check_not_inside(core.session_id)
         operation = core.agent.live.get(core.session_id)
         core.closed = True
         if operation is not None:

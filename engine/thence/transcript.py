@@ -10,7 +10,8 @@ from typing import overload
 
 from .canonical import Json, NotJson, dumps, dumps_checked, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, UserMessage
-from .facts import Answered, Asked, Call, Denied, NewFact, Returned, call_key, text_of
+from .errors import ModelError
+from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Returned, call_key, text_of
 
 
 class Messages(Sequence[Message]):
@@ -98,12 +99,31 @@ def denied_text(fact: Denied) -> str:
 
 
 def record_answer(reply: Reply, model: str) -> Answered:
-    """The fact that a provider's reply becomes. Broken arguments are kept as text with what is wrong with them."""
+    """The fact that a provider's reply becomes. Broken arguments are kept as text with what is wrong with them.
+
+    Raises:
+        ModelError: a text of more than 16 MiB, or opaque data that is not JSON.
+    """
+    for size in (len(reply.text), *(len(call.arguments) for call in reply.calls)):
+        if size * 4 > MAX_TEXT_BYTES:
+            _check_size(reply)
+            break
     calls = tuple(_record_call(call, reply.stop_reason) for call in reply.calls)
     text = _clean(reply.text)
     name = _clean(reply.model or model)
-    opaque = None if reply.opaque is None else loads(dumps(reply.opaque))
+    try:
+        opaque = None if reply.opaque is None else loads(dumps(reply.opaque))
+    except NotJson as error:
+        raise ModelError("bad_reply", f"the reply's opaque data cannot be recorded: {error}", retryable=False) from None
     return Answered(text, calls, reply.usage, _clean(reply.stop_reason), name, opaque)
+
+
+def _check_size(reply: Reply) -> None:
+    for text in (reply.text, *(call.arguments for call in reply.calls)):
+        size = len(text.encode("utf-8", "replace"))
+        if size > MAX_TEXT_BYTES:
+            message = f"the model's answer has a text of {size} bytes; the limit is {MAX_TEXT_BYTES}"
+            raise ModelError("answer_too_large", message, retryable=False)
 
 
 def _record_call(raw: RawCall, stop_reason: str) -> Call:

@@ -13,7 +13,7 @@ from typing import Literal, assert_never
 from . import writes
 from .chat import Request, ToolSpec, Usage
 from .effects import AskGuard, AskModel, Backoff, DrainTools, Flow, IsGuarded, ModelFailed, Now, Stopped
-from .errors import BudgetExhausted, RunFailed, RunInterrupted, ThenceError
+from .errors import BudgetExhausted, ModelError, RunFailed, RunInterrupted, ThenceError
 from .facts import Asked, Ended, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, Phase, next_step
 from .ledger import Ledger, Setup, configuration
@@ -104,7 +104,10 @@ class Turn:
                 return (yield from self.stop(stopped))
         if said.usage is not None and (yield from IsGuarded()):
             yield from AskGuard("record_after_llm", said.usage)
-        answer = record_answer(said, setup.model)
+        try:
+            answer = record_answer(said, setup.model)
+        except ModelError as error:
+            return (yield from self._model_failed(error, attempt))
         self.ledger.stage(step, f"infer:{step}", answer)
         self.ledger.also(writes.clear_deltas(self.ids, step))
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
@@ -171,8 +174,9 @@ class Turn:
 
     def stop(self, stopped: Stopped) -> Flow[Outcome]:
         """Settle what is in flight and let go: for ever after a cancel, until a resume after an interrupt."""
-        landed = yield from DrainTools(stopped.grace_ms)
-        yield from self.rounds.land_all(landed)
+        drained = yield from DrainTools(stopped.grace_ms)
+        stopped = drained.stopped or stopped
+        yield from self.rounds.land_all(drained.landed)
         if stopped.kind == "interrupt":
             return (yield from self._interrupt())
         if stopped.kind == "timeout":

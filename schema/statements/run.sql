@@ -12,8 +12,9 @@ FROM run_identity i JOIN session s ON s.session_pk = i.session_pk WHERE i.run_id
 RETURNING run_pk;
 
 -- name: run_end
--- The run's last word, with its totals.
-UPDATE run SET fence = :fence, status = :status, updated_ms = :now_ms, ended_ms = :now_ms, rounds = :rounds,
+-- The run's last word, with its totals. It does not end before it began, whatever the clock says.
+UPDATE run SET fence = :fence, status = :status, updated_ms = max(:now_ms, updated_ms),
+  ended_ms = max(:now_ms, created_ms), rounds = :rounds,
   tool_calls_count = :tool_calls_count, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
   total_tokens = :total_tokens, cache_read_tokens = :cache_read_tokens, cache_write_tokens = :cache_write_tokens,
   requests_without_usage = :requests_without_usage, resumable = :resumable, error_code = :error_code,

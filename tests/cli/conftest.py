@@ -20,6 +20,7 @@ import thence
 from thence import Agent, SessionOptions, workspace_tools
 from thence.testing import ScriptedModel, call, fixed_env, reply
 
+UNSET = ("NO_COLOR", "COLUMNS", "PYTHONUNBUFFERED")
 ENGINE = Path(thence.__file__).resolve().parents[1]
 
 
@@ -32,7 +33,7 @@ class Shell:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        kept = {name: value for name, value in os.environ.items() if name not in UNSET}
         return {**kept, "PYTHONPATH": str(ENGINE), **self.env}
 
     def start(
@@ -99,7 +100,7 @@ def filled(tmp_path: Path) -> Filled:
     )
     path = tmp_path / "thence.db"
     with Agent(path, model=model, tools=workspace_tools(), host_env=fixed_env("t")) as agent:
-        session = agent.session(workspace, SessionOptions(tenant_id="acme"))
+        session = agent.session(workspace, SessionOptions(tenant_id="acme", max_parallel_tools=1))
         session.send("Read the notes.")
         session.send("And now?")
     return Filled(path)

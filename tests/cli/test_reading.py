@@ -11,7 +11,9 @@ import subprocess
 import pytest
 from click.testing import CliRunner, Result
 
+from thence import Agent, SessionOptions
 from thence.cli.app import cli
+from thence.testing import ScriptedModel, call, reply
 
 COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats")
 
@@ -98,8 +100,8 @@ def test_a_finished_run_is_tailed_as_it_was(invoke):
     assert lines == [
         "prompt: Read the notes.",
         "  > read path=notes.txt",
-        "  > read path=no.txt",
         "  < read 2 lines: Buy milk. | Call Ann.",
+        "  > read path=no.txt",
         "  < read failed: no.txt: No such file or directory",
         "It says: buy milk.",
         "run-t-1: completed",
@@ -223,16 +225,19 @@ def test_in_a_folder_that_cannot_be_written(shell, filled, listing, tmp_path, li
         other.close()
 
 
-def test_hostile_text_is_only_shown(invoke, filled):
+def test_hostile_text_is_only_shown(invoke, filled, monkeypatch):
     evil = "evil\x1b[2J\x9b1m\u202e"
-    connection = sqlite3.connect(filled.path, isolation_level=None)
-    connection.execute("UPDATE session SET session_id = ?, workspace = ?, fence = fence + 1", (evil, evil))
-    connection.execute("UPDATE run SET prompt = ?, result_text = ?, fence = (SELECT fence FROM session)", (evil, evil))
-    connection.close()
+    # the library refuses such ids; another program may write them
+    monkeypatch.setattr("thence.options.check_id", lambda value, field: value)
+    model = ScriptedModel([reply(calls=[call(evil, {evil: evil})]), reply(evil)], name=evil)
+    with Agent(filled.path, model=model) as agent:
+        run_id = agent.session(".", SessionOptions(session_id=evil, tenant_id=evil)).send(evil).run_id
     for words in (
         ["ls"],
         ["show", evil],
-        ["show", "run-t-1"],
+        ["show", run_id],
+        ["events", run_id],
+        ["tail", run_id],
         ["runs", evil],
         ["facts", evil],
         ["trace", evil],

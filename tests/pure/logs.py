@@ -78,7 +78,9 @@ class Walk:
             self.capped = self.capped or scope == "round_cap"
             payload = Denied(key, scope, "r", "why")  # type: ignore[arg-type]
         else:
-            payload = Returned(key, self.chance(0.7), (self.random.choice((Text("out"), Data({"n": 1}))),), self._metadata())
+            payload = Returned(
+                key, self.chance(0.7), (self.random.choice((Text("out"), Data({"n": 1}))),), self._metadata()
+            )
         if not self.open:
             self.phase = "answered" if self.capped else "infer"
         self.put(key, payload)
@@ -109,7 +111,7 @@ class Walk:
 
     def _end(self) -> None:
         self.phase = "idle"
-        self.put(f"t{self.turn}-end", Ended(self.random.choice(("completed", "failed", "cancelled"))))  # type: ignore[arg-type]
+        self.put(f"t{self.turn}-end", Ended(self.random.choice(("completed", "failed", "cancelled"))))
 
     def finish(self) -> None:
         """Go on until the turn has ended."""

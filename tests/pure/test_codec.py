@@ -40,7 +40,9 @@ ROUND_TRIPS: dict[str, Payload] = {
     "asked": Asked((Text("hi"), Data({"n": [1, None]}), File(SHA, 10, "image/png", "a.png"))),
     "asked by a steer": Asked((Text("é😀\0"),), "steer", "q1"),
     "asked by a continuation": Asked((Text("Continue."),), "continuation"),
-    "answered": Answered("text", (Call("c0", "x", {"a": 2**70, "b": -0.0}), Call("", "y", {})), Usage(1, 2, 3, 4, 5), "tool_calls", "m"),
+    "answered": Answered(
+        "text", (Call("c0", "x", {"a": 2**70, "b": -0.0}), Call("", "y", {})), Usage(1, 2, 3, 4, 5), "tool_calls", "m"
+    ),
     "answered with broken arguments": Answered("", (Call("c0", "x", None, '{"a', "arguments are not JSON"),)),
     "answered with opaque data": Answered("t", (), None, "stop", "m", {"sig": ["x", {"k": 1}]}),
     "returned": Returned("t1-r1-c0", True, (Text("out"),), {"effect": "read"}),
@@ -52,7 +54,9 @@ ROUND_TRIPS: dict[str, Payload] = {
     "ended badly": Ended("failed", "LLM_ERROR", "why"),
     "note": Note("note.future", {"x": [1, 2]}),
     "big texts": Asked((Text("x" * (64 * KIB + 1)), Text("y" * (64 * KIB)), Data(["z" * (70 * KIB)]))),
-    "big answer": Answered("é" * (40 * KIB), (Call("c", "x", {"t": "w" * (70 * KIB)}), Call("d", "x", None, "{" * (70 * KIB), "bad"))),
+    "big answer": Answered(
+        "é" * (40 * KIB), (Call("c", "x", {"t": "w" * (70 * KIB)}), Call("d", "x", None, "{" * (70 * KIB), "bad"))
+    ),
     "big instructions": Configured("m", "i" * (65 * KIB), {}, {}, SHA),
     "big result": Returned("k", True, (Text("o" * (200 * KIB)),)),
 }  # fmt: skip
@@ -164,7 +168,7 @@ SECOND = "5470a8105880bd51b59535992f6c98b99c600817d3739e7eb9d04c82ee1cd91f"
 
 def test_the_chain_vector():
     """SHA-256 of the previous hash and the canonical JSON of [seq, kind, key, cause, text]: checked from outside."""
-    assert GENESIS == bytes(32)
+    assert bytes(32) == GENESIS
     first = chain(GENESIS, 1, "user.message", "t1-user", None, TEXT)
     assert first.hex() == FIRST == hashlib.sha256(bytes(32) + LINE).hexdigest()
     assert chain(first, 2, "turn.ended", "t1-end", "end:t1-end", '{"status":"completed"}').hex() == SECOND
@@ -175,7 +179,8 @@ def test_the_chain_vector():
     [
         (bytes(31) + b"\1", 1, "k", "key", None, "{}"), (bytes(32), 2, "k", "key", None, "{}"),
         (bytes(32), 1, "l", "key", None, "{}"), (bytes(32), 1, "k", "yek", None, "{}"),
-        (bytes(32), 1, "k", "key", "null", "{}"), (bytes(32), 1, "k", "key", "", "{}"), (bytes(32), 1, "k", "key", None, "{ }"),
+        (bytes(32), 1, "k", "key", "null", "{}"), (bytes(32), 1, "k", "key", "", "{}"),
+        (bytes(32), 1, "k", "key", None, "{ }"),
         (bytes(32), 1, "k", 'key","x', None, "{}"),
     ],
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -148,7 +150,7 @@ def test_consecutive_reads_run_together_and_others_alone(specs: list[Spec]):
     _, batches = play([specs], limits)
     batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
     keys = [f"t1-r1-c{i}" for i in range(len(specs))]
-    for i, (a, b) in enumerate(zip(specs, specs[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(specs)):
         first, second = keys[i], keys[i + 1]
         if first in batch_of and second in batch_of:
             both_read = all(TOOLS[name].effect == "read" for name, _, _ in (a, b))
@@ -159,7 +161,8 @@ def test_consecutive_reads_run_together_and_others_alone(specs: list[Spec]):
 @pytest.mark.parametrize(
     ("specs", "expected"),
     [
-        ("rrr", [[0, 1, 2]]), ("w", [[0]]), ("ww", [[0], [1]]), ("rwr", [[0], [1], [2]]), ("rrwrr", [[0, 1], [2], [3, 4]]),
+        ("rrr", [[0, 1, 2]]), ("w", [[0]]), ("ww", [[0], [1]]), ("rwr", [[0], [1], [2]]),
+        ("rrwrr", [[0, 1], [2], [3, 4]]),
         ("oir", [[0], [1], [2]]), ("wrrrw", [[0], [1, 2, 3], [4]]),
     ],
 )  # fmt: skip
@@ -172,7 +175,7 @@ def test_batches(specs: str, expected: list[list[int]]):
 ONE: Spec = ("read", 1, True)
 D, R, F = "duplicate_tool_call", "ran", "FAILED"
 
-DUPLICATES: list[tuple[str, list[list[Spec]], list[str]]] = [
+DUPLICATES: list[tuple[str, list[Any], list[str]]] = [
     ("calls 1-3 run", [[ONE]] * 3, [R, R, R]),
     ("the 4th is refused", [[ONE]] * 4, [R, R, R, D]),
     ("the 5th identical one fails", [[ONE]] * 5, [R, R, R, D, D, F]),
@@ -189,7 +192,11 @@ DUPLICATES: list[tuple[str, list[list[Spec]], list[str]]] = [
     ("another tool is another call", [[ONE]] * 3 + [[("look", 1, True)]], [R] * 4),
     ("among the last eight", [[ONE]] * 3 + [[("read", n, True)] for n in range(10, 15)] + [[ONE]], [R] * 8 + [D]),
     ("not among the last eight", [[ONE]] * 3 + [[("read", n, True)] for n in range(10, 16)] + [[ONE]], [R] * 10),
-    ("refused ones are not executed", [[ONE]] * 4 + [[("read", n, True)] for n in range(10, 15)] + [[ONE]], [R] * 3 + [D] + [R] * 5 + [D]),
+    (
+        "refused ones are not executed",
+        [[ONE]] * 4 + [[("read", n, True)] for n in range(10, 15)] + [[ONE]],
+        [R] * 3 + [D] + [R] * 5 + [D],
+    ),
 ]
 
 
@@ -198,8 +205,9 @@ def test_the_duplicate_guard(turn: list[list[Spec]], expected: list[str]):
     assert play(turn, Limits(max_tool_rounds=50))[0] == expected
 
 
-M, GOOD = "malformed_arguments", ("read", 7, True)
-BROKEN = [("write", BAD, True)]
+M = "malformed_arguments"
+GOOD: Spec = ("read", 7, True)
+BROKEN: list[Spec] = [("write", BAD, True)]
 
 MALFORMED: list[tuple[int, list[list[Spec]], list[str]]] = [
     (0, [BROKEN], [M, F]),
@@ -208,7 +216,7 @@ MALFORMED: list[tuple[int, list[list[Spec]], list[str]]] = [
     (2, [BROKEN, BROKEN, BROKEN], [M, M, M, F]),
     (2, [BROKEN, BROKEN, [GOOD], BROKEN, BROKEN], [M, M, R, M, M]),
     (2, [BROKEN + BROKEN, BROKEN], [M, M, M, F]),
-    (2, [BROKEN + [GOOD] + BROKEN + BROKEN], [M, R, M, M]),
+    (2, [[*BROKEN, GOOD, *BROKEN, *BROKEN]], [M, R, M, M]),
     (0, [[("write", BAD, True), GOOD]], [M, "turn_failed", F]),
 ]
 
@@ -244,6 +252,10 @@ def test_judging_after_a_crash_is_judging_live(turn: list[list[Spec]], landed: i
     while len(done) < landed and (verdicts := judge(state, done, TOOLS, limits)):
         for verdict in verdicts:
             key, position = verdict.call.key, verdict.call.position
-            done[key] = verdict.result if isinstance(verdict, Refuse) else outcome(key, verdict.call.call.name, turn[0][position][2])
-    copied = {key: result for key, result in reversed(done.items())}
+            done[key] = (
+                verdict.result
+                if isinstance(verdict, Refuse)
+                else outcome(key, verdict.call.call.name, turn[0][position][2])
+            )
+    copied = dict(reversed(done.items()))
     assert judge(state, copied, TOOLS, limits) == judge(state, done, TOOLS, limits)

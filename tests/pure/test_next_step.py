@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from thence.canonical import Json
 from thence.facts import Answered, Asked, Call, Denied, Ended, NewFact, Payload, Returned, Text
 from thence.fold import fold, next_step
 from thence.limits import Limits
@@ -33,7 +34,9 @@ def test_tools_are_offered_until_the_cap(cap: int, done: int):
 
 def test_a_capped_turn_ends_completed_whatever_its_text():
     for text in ("", "the end"):
-        state = state_after(*rounds(1), Answered(text, (Call("c", "x", {}),)), Denied("t1-r2-c0", "round_cap", "r", "w"))
+        state = state_after(
+            *rounds(1), Answered(text, (Call("c", "x", {}),)), Denied("t1-r2-c0", "round_cap", "r", "w")
+        )
         assert next_step(state, Limits(max_tool_rounds=1)) == End("completed")
 
 
@@ -46,7 +49,7 @@ def test_the_simple_steps():
 
 
 def test_a_fatal_result_ends_the_turn_after_all_calls_have_results():
-    fatal = {"refused": "malformed_arguments", "fatal": {"code": "LLM_ERROR", "message": "giving up"}}
+    fatal: dict[str, Json] = {"refused": "malformed_arguments", "fatal": {"code": "LLM_ERROR", "message": "giving up"}}
     answer = Answered("", (Call("a", "x", None, "{", "bad"), Call("b", "x", {})))
     first, second = Returned("t1-r1-c0", False, (Text("Error"),), fatal), Returned("t1-r1-c1", False, (Text("Error"),))
     assert next_step(state_after(HOST, answer, first), Limits()) == UseTools()
@@ -57,7 +60,8 @@ def test_a_fatal_result_ends_the_turn_after_all_calls_have_results():
     ("text", "stop_reason", "goes_on"),
     [
         ("", "stop", True), (" \n\t", "stop", True), ("half", "length", True), ("half", "max_tokens", True),
-        ("half", "pause", True), ("half", "pause_turn", True), ("whole", "stop", False), ("whole", "content_filter", False),
+        ("half", "pause", True), ("half", "pause_turn", True), ("whole", "stop", False),
+        ("whole", "content_filter", False),
         ("Let me see:", "stop", False), ("...", "stop", False), ("I will go on,", "end_turn", False), ("x", "", False),
     ],
 )  # fmt: skip
@@ -96,9 +100,9 @@ def test_never_twice_for_the_same_text(texts: list[str]):
 
 
 def test_a_new_turn_counts_anew():
-    used = [HOST, Answered("a", (), None, "length"), MORE, Answered("b"), Ended("completed")]
+    used: list[Payload] = [HOST, Answered("a", (), None, "length"), MORE, Answered("b"), Ended("completed")]
     state = state_after(*used, HOST, Answered("a", (), None, "length"))
     assert next_step(state, Limits(max_continuation_turns=1)) == Continue()
-    assert next_step(state_after(*rounds(3), Answered("x"), Ended("completed"), HOST), Limits(max_tool_rounds=2)) == Ask(
-        offer_tools=True
-    )
+    assert next_step(
+        state_after(*rounds(3), Answered("x"), Ended("completed"), HOST), Limits(max_tool_rounds=2)
+    ) == Ask(offer_tools=True)

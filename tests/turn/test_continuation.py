@@ -6,7 +6,7 @@ import pytest
 
 from thence.testing import call, reply
 
-from ..kit import World, check_session
+from ..kit import World, check_session, stored
 
 
 async def asked(world: World) -> list[str]:
@@ -23,9 +23,9 @@ async def test_an_unfinished_answer_is_continued(world: World, first: object):
     result = await session.send("go")
     assert result.text == "whole"
     assert await asked(world) == ["go", "Continue."]
-    said = [f.to_dict()["payload"] for f in await check_session(session) if f.kind == "user.message"]
-    assert [s["origin"] for s in said] == ["host", "continuation"]  # type: ignore[index,call-overload]
-    assert said[1]["parts"] == [{"type": "text", "text": "Continue."}]  # type: ignore[index,call-overload]
+    said = [stored(f) for f in await check_session(session) if f.kind == "user.message"]
+    assert [s["origin"] for s in said] == ["host", "continuation"]
+    assert said[1]["parts"] == [{"type": "text", "text": "Continue."}]
 
 
 @pytest.mark.parametrize("text", ["Let me look:", "I will now do it", "...", "and then,", "x"])

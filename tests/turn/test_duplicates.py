@@ -36,9 +36,7 @@ class Looker:
 @pytest.mark.parametrize("threshold", [1, 2, 3, 8])
 async def test_the_call_after_the_threshold_is_refused_and_the_next_one_fails_the_turn(world: World, threshold: int):
     looker = Looker()
-    session = await world.session(
-        [same()] * (threshold + 2), [looker.tool], duplicate_tool_call_threshold=threshold
-    )
+    session = await world.session([same()] * (threshold + 2), [looker.tool], duplicate_tool_call_threshold=threshold)
     with pytest.raises(RunFailed) as failed:
         await session.send("go")
     assert len(looker.runs) == threshold
@@ -144,7 +142,14 @@ async def test_repeatable_tools_are_exempt(world: World):
 async def test_the_window_holds_eight_executed_calls(world: World):
     """Three early ones leave the window after eight others; within eight they still count."""
     looker = Looker()
-    script = [*[same()] * 3, *(same(n) for n in range(10, 15)), same(), *(same(n) for n in range(20, 26)), same(), reply("ok")]
+    script = [
+        *[same()] * 3,
+        *(same(n) for n in range(10, 15)),
+        same(),
+        *(same(n) for n in range(20, 26)),
+        same(),
+        reply("ok"),
+    ]
     session = await world.session(script, [looker.tool])
     await session.send("go")
     # after five others all three are still among the last eight: refused; after eleven they are not

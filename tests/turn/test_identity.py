@@ -21,7 +21,8 @@ def tags(session: Both) -> list[str | None]:
 
 async def opened(world: World, agent: Both | None = None, **options: Any) -> Both:
     agent = agent or await world.agent([reply("ok")] * 9)
-    return await agent.session(".", SessionOptions(session_id="s", **options))
+    session: Both = await agent.session(".", SessionOptions(session_id="s", **options))
+    return session
 
 
 async def test_tags_are_properties_and_default_to_none(world: World):
@@ -61,7 +62,7 @@ async def test_blank_is_refused_with_exactly_this_text(world: World):
     with pytest.raises(SessionConfiguration) as refused:
         await agent.session(".", SessionOptions(tenant_id=" "))
     assert str(refused.value) == "Invalid session configuration for 'tenant_id': must not be empty or whitespace"
-    assert isinstance(refused.value, ValueError) and refused.value.code == "SESSION_CONFIGURATION_ERROR"
+    assert issubclass(SessionConfiguration, ValueError) and refused.value.code == "SESSION_CONFIGURATION_ERROR"
 
 
 async def test_a_tag_that_is_no_string_is_a_type_error(world: World):
@@ -232,7 +233,7 @@ async def test_the_workspace_is_absolute_need_not_exist_and_may_change(world: Wo
 
 
 async def test_options_are_not_shared_between_sessions(world: World):
-    agent = await world.agent(endless() + [reply("ok")], tools=[step])
+    agent = await world.agent([*endless(), reply("ok")], tools=[step])
     opts = SessionOptions(max_tool_rounds=1)
     first = await agent.session(".", opts)
     opts.max_tool_rounds = 3

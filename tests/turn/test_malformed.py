@@ -9,7 +9,7 @@ import pytest
 from thence import RunFailed
 from thence.testing import call, reply
 
-from ..kit import World, check_messages, check_session, results
+from ..kit import World, check_messages, check_session, results, stored
 
 GIVING_UP = "LLM produced malformed tool arguments {n} time(s) in a row (max_parse_retries={m}); giving up"
 BROKEN = '{"path": "a", "content": "xx'
@@ -38,9 +38,9 @@ async def test_more_than_max_parse_retries_in_a_row_fail_the_turn(world: World, 
     facts = await check_session(session)
     assert [ok for _, ok, _ in results(facts)] == [False] * (retries + 1)
     assert all(text.startswith("Error: ") for _, _, text in results(facts))
-    ended = facts[-1].to_dict()["payload"]
-    assert facts[-1].kind == "turn.ended" and ended["status"] == "failed"  # type: ignore[index,call-overload]
-    assert ended["message"] == str(failed.value)  # type: ignore[index,call-overload]
+    ended = stored(facts[-1])
+    assert facts[-1].kind == "turn.ended" and ended["status"] == "failed"
+    assert ended["message"] == str(failed.value)
     # The turn has ended: the session is open, and the next send needs nothing settled.
     assert (await session.send("again")).text == "again"
 
@@ -68,7 +68,8 @@ async def test_the_count_goes_on_within_one_answer(world: World):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "1", '"x"', "null", "{", "{]", "tru", '{"a": NaN}', "{'a': 1}", '{"path": "\\ud800"}', "{}{}", "[" * 500]
+    "text",
+    ["[]", "1", '"x"', "null", "{", "{]", "tru", '{"a": NaN}', "{'a': 1}", '{"path": "\\ud800"}', "{}{}", "[" * 500],
 )
 async def test_what_is_not_one_json_object_never_runs(world: World, text: str):
     tool = Counted()
@@ -83,7 +84,9 @@ async def test_what_is_not_one_json_object_never_runs(world: World, text: str):
 @pytest.mark.parametrize("stop_reason", ["length", "tool_calls", "stop"])
 async def test_I01_truncated_arguments_do_not_run(world: World, stop_reason: str):
     tool = Counted()
-    session = await world.session([reply(calls=[call("write", BROKEN)], stop_reason=stop_reason), reply("ok")], [tool.write])
+    session = await world.session(
+        [reply(calls=[call("write", BROKEN)], stop_reason=stop_reason), reply("ok")], [tool.write]
+    )
     await session.send("go")
     assert tool.runs == []
     facts = await check_session(session)
@@ -93,7 +96,7 @@ async def test_I01_truncated_arguments_do_not_run(world: World, stop_reason: str
         assert "truncated" in shown
     # The raw text is kept in the fact, all of it.
     [answer] = [f for f in facts if f.key == "t1-r1"]
-    assert BROKEN in json.dumps(answer.to_dict()["payload"]).encode().decode("unicode_escape")
+    assert BROKEN in json.dumps(stored(answer)).encode().decode("unicode_escape")
 
 
 async def test_I03_invalid_arguments_do_not_poison_the_next_request(world: World):

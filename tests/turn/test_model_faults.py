@@ -12,7 +12,7 @@ from thence import ModelError, Request, RunFailed, SessionOptions, ThenceError
 from thence.chat import TextDelta
 from thence.testing import call, reply
 
-from ..kit import Gate, World, check_session, kinds, types
+from ..kit import Gate, World, check_session, kinds, stored, types
 
 BREAKER = "LLM circuit breaker triggered: failed after {n} attempt(s): {e}"
 
@@ -143,7 +143,9 @@ async def test_retry_after_is_honoured(world: World):
 
 
 async def test_I06_a_429_for_ever_is_bounded(world: World):
-    session = await world.session([ModelError("http_429", "429", retryable=True, retry_after_s=0)] * 99, retry_base_ms=1)
+    session = await world.session(
+        [ModelError("http_429", "429", retryable=True, retry_after_s=0)] * 99, retry_base_ms=1
+    )
     with pytest.raises(RunFailed):
         await session.send("go")
     assert len(world.model.requests) == 3
@@ -226,6 +228,6 @@ async def test_a_failed_run_is_no_obstacle(world: World):
         "run.configured", "user.message", "model.turn", "tool.result", "turn.ended",
         "user.message", "model.turn", "turn.ended",
     ]  # fmt: skip
-    closed = facts[4].to_dict()["payload"]
-    assert closed["status"] == "failed" and closed["code"] == "LLM_ERROR"  # type: ignore[index,call-overload]
+    closed = stored(facts[4])
+    assert closed["status"] == "failed" and closed["code"] == "LLM_ERROR"
     assert [run.status for run in await session.runs()] == ["failed", "completed"]

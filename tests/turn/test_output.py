@@ -1,27 +1,29 @@
-"""What a tool gives back: cut for the model, kept whole up to 16 MiB, and every value has a defined form (§5, J01, J04)."""
+"""What a tool gives back (§5, J01, J04): cut for the model, kept whole up to 16 MiB, and defined for every value."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from thence import SessionOptions
+from thence import SessionOptions, ThenceError
 from thence.testing import call, reply
 
-from ..kit import World, check_session, results
+from ..kit import Both, World, check_session, results, stored
 
 MIB = 1024 * 1024
 
 
-async def run_tool(world: World, value: Callable[[], object], **options: Any):
+async def run_tool(world: World, value: Callable[[], object], **options: Any) -> tuple[Both, dict[str, Any]]:
     """One turn whose tool returns ``value()``; the session and the result's fact payload."""
 
     def give() -> object:
@@ -30,7 +32,7 @@ async def run_tool(world: World, value: Callable[[], object], **options: Any):
     session = await world.session([reply(calls=[call("give")]), reply("ok")], [give], **options)
     assert (await session.send("go")).text == "ok"
     [fact] = [f for f in await check_session(session) if f.kind == "tool.result"]
-    return session, fact.to_dict()["payload"]
+    return session, stored(fact)
 
 
 def blobs(world: World) -> dict[str, bytes]:
@@ -38,7 +40,7 @@ def blobs(world: World) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     db = sqlite3.connect(f"file:{world.db}?mode=ro", uri=True)
     for (table,) in db.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall():
-        for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608  names come from the schema
+        for row in db.execute(f"SELECT * FROM {table}"):
             found.update({hashlib.sha256(v).hexdigest(): v for v in row if isinstance(v, bytes) and len(v) > 100})
     db.close()
     return found
@@ -90,7 +92,7 @@ async def test_F04_100_mb_are_not_stored(world: World):
 
 async def test_the_border_of_what_is_kept_is_16_mib(world: World):
     for size, kept in ((16 * MIB, True), (16 * MIB + 1, False)):
-        session, payload = await run_tool(world, lambda size=size: "z" * size)
+        session, payload = await run_tool(world, partial("z".__mul__, size))
         assert payload["metadata"]["output"]["kept"] is kept
         sha = hashlib.sha256(b"z" * size).hexdigest()
         assert (sha in blobs(world)) is kept
@@ -106,7 +108,9 @@ async def test_J01_cut_emoji_stay_whole(world: World, cap: int):
     assert "\ufffd" not in shown
 
 
-@pytest.mark.parametrize("make", [lambda: bytes(range(256)) * 40, lambda: bytearray(b"\xff\xfe"), lambda: b"\xff" * 50_000])
+@pytest.mark.parametrize(
+    "make", [lambda: bytes(range(256)) * 40, lambda: bytearray(b"\xff\xfe"), lambda: b"\xff" * 50_000]
+)
 async def test_X6_binary_output_is_valid_text_within_the_cap(world: World, make: Callable[[], object]):
     session, _ = await run_tool(world, make, max_tool_output_bytes=2000)
     [(_, _, shown)] = results(await session.facts())
@@ -198,7 +202,7 @@ async def test_J04_arguments_with_big_integers_reach_the_tool_exact(world: World
 
 @pytest.mark.parametrize("depth", [190, 195, 196, 197, 198, 199, 200])
 async def test_V2_deep_arguments_and_results_are_accepted_or_refused_never_unhandled(world: World, depth: int):
-    """Canonical JSON is 200 deep at most (§11): a value near the border is a result or a failed one, and the run ends."""
+    """Canonical JSON is 200 deep at most (§11): a value near the border is a result or a failed one."""
 
     def take(value: list[Any]) -> object:
         return value
@@ -243,7 +247,7 @@ async def test_V3_text_comes_back_as_it_was(world: World, name: str):
     await check_session(session)
     user, asked, result, answer = await session.history()
     assert (user.text, result.text, answer.text) == (text + ".", text, text)
-    assert text in __import__("json").loads(asked.calls[0].arguments)["text"]
+    assert text in json.loads(asked.calls[0].arguments)["text"]
     [run] = await session.runs()
     assert run.result_text == text
 
@@ -274,8 +278,6 @@ async def test_V1_a_prompt_over_16_mib_is_refused(world: World):
 
 async def test_an_answer_over_16_mib_fails_the_run_and_leaves_the_session_usable(world: World):
     """What a model says has a limit too; nothing but our own error, and the session goes on."""
-    from thence import ThenceError
-
     session = await world.session([reply("x" * (16 * MIB + 1), deltas=[]), reply("ok")])
     with pytest.raises(ThenceError):
         await session.send("go")

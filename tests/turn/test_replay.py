@@ -3,127 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 
 import thence
-from thence import Agent, AsyncAgent, BudgetExhausted, HostEnvConfig, ModelError, RunFailed, SessionOptions, tool
+from thence import Agent, HostEnvConfig, SessionOptions, tool
 from thence.testing import ScriptedModel, call, reply
 
 from ..kit import World, check_session
-
-MS = 1_700_000_000_000
-
-
-@tool(effect="read")
-def look(n: int) -> dict[str, object]:
-    return {"n": n, "tags": {"x", "y", "z"}, "big": 2**70}
-
-
-@tool
-def write(text: str) -> str:
-    if text == "fail":
-        raise ValueError("no")
-    return "written " * 2000 if text == "long" else "written"
-
-
-class Guard:
-    """Denies the eleventh request, softly warns at the second."""
-
-    asked = 0
-
-    def check_before_llm(self, session_id: str, tokens: int) -> Any:
-        self.asked += 1
-        if self.asked == 11:
-            return {"decision": "deny", "resource": "tokens", "reason": "cap"}
-        return {"decision": "soft", "resource": "tokens", "consumed": 1, "limit": 2} if self.asked == 2 else None
-
-
-def script() -> list[Any]:
-    """Rounds, refusals, broken arguments, failures, a continuation, a retry and a denial."""
-    usage = {"prompt_tokens": 5, "completion_tokens": 6}
-    return [
-        reply("one", calls=[call("look", {"n": 1}), call("look", {"n": 2}), call("write", {"text": "é😀"})], usage=usage),
-        reply(calls=[call("write", "{broken"), call("nope"), call("write", {"text": "fail"})]),
-        reply("half", stop_reason="length", deltas=["ha", "lf"]),
-        reply("whole", usage=usage),
-        ModelError("http_503", "503", retryable=True),
-        reply(calls=[call("write", {"text": "long"})] * 5),
-        reply("x" * 100_000),
-        *[reply("short")] * 9,
-    ]
-
-
-Where = Literal["agent", "session"]
-"""Who is given the environment: the agent, as the default of its sessions, or the session's options, as in the seeds."""
-
-
-def environment(where: Where, asked: Where) -> HostEnvConfig | None:
-    return HostEnvConfig("replay", MS) if where == asked else None
-
-
-def options(where: Where) -> SessionOptions:
-    return SessionOptions(
-        max_parallel_tools=1, host_env=environment(where, "session"), tenant_id="acme", retry_base_ms=0,
-        max_tool_output_bytes=2000, budget_guard=Guard(), max_tool_rounds=4,
-        retention_limits={"max_runs_retained": 3, "max_events_per_run": 12, "max_trace_events": 7},
-    )  # fmt: skip
-
-
-PROMPTS = ["first", "second", "third", "fourth", "fifth"]
-
-
-def play(path: Path, where: Where) -> None:
-    """The whole scenario in the blocking face."""
-    with Agent(
-        path, model=ScriptedModel(script()), tools=[look, write], instructions="Be brief.", host_env=environment(where, "agent")
-    ) as agent:
-        session = agent.session("/w", options(where))
-        for prompt in PROMPTS:
-            try:
-                session.send(prompt)
-            except (RunFailed, BudgetExhausted):
-                continue
-        session.emit({"type": "passivation_requested", "payload": {"reason": "drain"}})
-        session.close()
-
-
-async def aplay(path: Path, where: Where) -> None:
-    """The same in the async face."""
-    async with AsyncAgent(
-        path, model=ScriptedModel(script()), tools=[look, write], instructions="Be brief.", host_env=environment(where, "agent")
-    ) as agent:
-        session = await agent.session("/w", options(where))
-        for prompt in PROMPTS:
-            try:
-                await session.send(prompt)
-            except (RunFailed, BudgetExhausted):
-                continue
-        await session.emit({"type": "passivation_requested", "payload": {"reason": "drain"}})
-        await session.close()
-
-
-def dump(path: Path) -> str:
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        return "\n".join(db.iterdump())
-    finally:
-        db.close()
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(dump(path).encode()).hexdigest()
-
+from .replay_kit import MS, Guard, Where, aplay, digest, dump, look, play, script, write
 
 WHERE = pytest.mark.parametrize("where", ["agent", "session"])
 
@@ -159,7 +55,7 @@ def test_three_runs_and_both_faces_give_the_same_dump(tmp_path: Path, where: Whe
 CHILD = """
 import sys
 sys.path[:0] = sys.argv[3:5]
-from tests.turn.test_replay import digest, play
+from tests.turn.replay_kit import digest, play
 from pathlib import Path
 play(Path(sys.argv[1]), "agent")
 sys.stdout.write(digest(Path(sys.argv[1])))
@@ -183,8 +79,12 @@ def test_T2_T4_neither_hash_seed_nor_time_zone_nor_folder_changes_a_byte(tmp_pat
         children.append(
             subprocess.Popen(
                 [sys.executable, "-c", CHILD, *arguments],
-                env={**os.environ, **environment}, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
+                env={**os.environ, **environment},
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         )
     found = set()
     for child in children:
@@ -200,14 +100,14 @@ async def test_with_parallel_tools_of_random_speed_the_facts_are_equal(world: Wo
     heads = set()
     for seed in range(4):
         chance = random.Random(seed)
-        delays = [chance.random() * 0.03 for _ in range(40)]
+        speeds = [chance.random() * 0.03 for _ in range(10)]
 
-        @tool(effect="read")
-        async def fetch(n: int, delays: list[float] = []) -> int:  # noqa: B006
-            await asyncio.sleep((delays or SPEED)[n])
+        async def wait_and_square(n: int, speeds: list[float]) -> int:
+            await asyncio.sleep(speeds[n])
             return n * n
 
-        SPEED = delays
+        # a parameter that a partial fixes stays the host's: the model does not see it
+        fetch = tool(effect="read", name="fetch")(partial(wait_and_square, speeds=speeds))
         calls = [call("fetch", {"n": n}) for n in range(10)]
         agent = await world.agent(
             [reply(calls=calls), reply(calls=calls[:5]), reply("done")], db=f"{seed}.db", tools=[fetch],
@@ -231,9 +131,11 @@ def test_equal_conversations_have_equal_head_hashes_whatever_the_ids(tmp_path: P
     assert heads[0] == heads[1]
 
 
-def test_K05_twenty_turns_draw_no_stored_id_and_no_stored_time_from_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Under a fixed environment nobody but owner rows and home marks asks the world (§11): the sources lie from here on,
-    each with a value of its own, and no stored value holds one of them."""
+def test_K05_twenty_turns_draw_no_stored_id_and_no_stored_time_from_the_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Under a fixed environment nothing stored comes from the world (§11): the sources lie from here on, each with a
+    value of its own, and the closed file holds none of them."""
     fixed, lies = HostEnvConfig("replay", MS), uuid.UUID("deadbeef-dead-4eef-8ead-beefdeadbeef")
     monkeypatch.setattr(time, "time", lambda: 4_444_444_444.0)
     monkeypatch.setattr(time, "time_ns", lambda: 4_444_444_444_000_000_000)
@@ -261,7 +163,9 @@ def test_K05_the_sources_are_not_even_asked(tmp_path: Path, monkeypatch: pytest.
 
         return ask
 
-    with Agent(tmp_path / "a.db", model=ScriptedModel([reply(calls=[call("look", {"n": 1})]), reply("ok")] * 20), tools=[look]) as agent:
+    with Agent(
+        tmp_path / "a.db", model=ScriptedModel([reply(calls=[call("look", {"n": 1})]), reply("ok")] * 20), tools=[look]
+    ) as agent:
         session = agent.session("/w", SessionOptions(host_env=HostEnvConfig("replay", MS)))
         with monkeypatch.context() as patch:
             for module, name in ((time, "time"), (time, "time_ns"), (uuid, "uuid4"), (uuid, "uuid1"), (os, "urandom")):

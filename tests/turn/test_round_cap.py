@@ -8,7 +8,7 @@ import pytest
 
 from thence.testing import call, reply
 
-from ..kit import World, check_session, kinds, results
+from ..kit import World, check_session, kinds, results, stored
 
 
 def step(n: int) -> int:
@@ -42,14 +42,16 @@ async def test_a_call_made_all_the_same_is_denied_and_the_run_completes(world: W
         return n
 
     answer = reply("I stop here.", calls=[call("count", {"n": 1}), call("count", {"n": 2})])
-    session = await world.session([reply(calls=[call("count", {"n": 0})]), answer, reply("next")], [count], max_tool_rounds=1)
+    session = await world.session(
+        [reply(calls=[call("count", {"n": 0})]), answer, reply("next")], [count], max_tool_rounds=1
+    )
     result = await session.send("go")
     assert (result.status, result.text, result.tool_calls_count, ran) == ("completed", "I stop here.", 1, [0])
     facts = await check_session(session)
-    denied = [f.to_dict()["payload"] for f in facts if f.kind == "budget.denied"]
-    assert [d["call_key"] for d in denied] == ["t1-r2-c0", "t1-r2-c1"]  # type: ignore[index,call-overload]
-    assert {d["scope"] for d in denied} == {"round_cap"}  # type: ignore[index,call-overload]
-    assert kinds(facts)[-1] == "turn.ended" and facts[-1].to_dict()["payload"] == {"status": "completed"}
+    denied = [stored(f) for f in facts if f.kind == "budget.denied"]
+    assert [d["call_key"] for d in denied] == ["t1-r2-c0", "t1-r2-c1"]
+    assert {d["scope"] for d in denied} == {"round_cap"}
+    assert kinds(facts)[-1] == "turn.ended" and stored(facts[-1]) == {"status": "completed"}
     # Providers are shown a failed result, and the next turn offers tools again.
     await session.send("again")
     shown = [m for m in world.model.requests[-1].messages if m.role == "tool"]

@@ -11,7 +11,7 @@ import pytest
 from thence import SessionOptions, ToolContext, tool
 from thence.testing import call, reply
 
-from ..kit import Gate, World, check_messages, check_session, kinds, results
+from ..kit import Gate, World, check_messages, check_session, kinds, results, stored
 
 
 def add(a: int, b: int) -> int:
@@ -29,7 +29,7 @@ async def test_one_turn_is_these_facts(world: World):
         "run.configured", "user.message", "model.turn", "tool.result", "tool.result", "model.turn", "turn.ended",
     ]  # fmt: skip
     assert results(facts) == [("t1-r1-c0", True, "3"), ("t1-r1-c1", True, "7")]
-    assert facts[-1].to_dict()["payload"] == {"status": "completed"}
+    assert stored(facts[-1]) == {"status": "completed"}
     # Host input has no cause; everything else names the step that made it (§4).
     assert [fact.cause is None for fact in facts] == [True, True, False, False, False, False, False]
 
@@ -63,8 +63,8 @@ async def test_configuration_that_changed_is_recorded_again(world: World):
         await session.send("hi")
         await session.close()
     session = await agent.resume_session("s")
-    configured = [f.to_dict()["payload"] for f in await session.facts() if f.kind == "run.configured"]
-    assert [c["instructions"] for c in configured] == ["x", "y"]  # type: ignore[index,call-overload]
+    configured = [stored(f) for f in await session.facts() if f.kind == "run.configured"]
+    assert [c["instructions"] for c in configured] == ["x", "y"]
 
 
 async def test_reads_run_together_and_others_alone(world: World):
@@ -154,7 +154,9 @@ async def test_a_call_is_judged_just_before_its_batch(world: World):
         return "red"
 
     script = [reply(calls=[call("check")]) for _ in range(3)]
-    session = await world.session([*script, reply(calls=[call("edit", {"n": 1}), call("check")]), reply("ok")], [edit, check])
+    session = await world.session(
+        [*script, reply(calls=[call("edit", {"n": 1}), call("check")]), reply("ok")], [edit, check]
+    )
     await session.send("go")
     assert ran == ["check"] * 3 + ["edit1", "check"]
 

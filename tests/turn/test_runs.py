@@ -10,7 +10,7 @@ import pytest
 from thence import HostEnvConfig, SessionConfiguration, SessionOptions, ThenceError, Usage, tool
 from thence.testing import call, fixed_env, reply
 
-from ..kit import Gate, World, check_session, kinds, types
+from ..kit import Gate, World, check_session, kinds, stored, types
 
 
 @tool(effect="read")
@@ -26,7 +26,12 @@ async def test_a_completed_run(world: World):
     )  # fmt: skip
     result = await session.send("go")
     run = await session.run_snapshot(result.run_id)
-    assert (run.id, run.session_id, run.status, run.state) == (result.run_id, session.session_id, "completed", "completed")
+    assert (run.id, run.session_id, run.status, run.state) == (
+        result.run_id,
+        session.session_id,
+        "completed",
+        "completed",
+    )
     assert (run.prompt, run.result_text, run.rounds, run.tool_calls_count) == ("go", "done", 1, 2)
     assert run.usage == result.usage == Usage(6, 8, 14, 2, 0)
     assert (run.requests_without_usage, run.error_code, run.error_message, run.resumable) == (0, None, None, False)
@@ -44,8 +49,9 @@ async def test_unknown_usage_is_counted_not_guessed(world: World):
     result = await session.send("go")
     run = await session.run_snapshot(result.run_id)
     assert (run.usage.total_tokens, run.requests_without_usage) == (5, 1)
-    answers = [f.to_dict()["payload"]["usage"] for f in await session.facts() if f.kind == "model.turn"]  # type: ignore[index,call-overload]
-    assert answers[0] is None and answers[1]["prompt_tokens"] == 5  # type: ignore[index]
+    answers = [stored(f)["usage"] for f in await session.facts() if f.kind == "model.turn"]
+    assert answers[0] is None
+    assert answers[1]["prompt_tokens"] == 5
 
 
 async def test_usage_is_per_turn(world: World):
@@ -56,7 +62,9 @@ async def test_usage_is_per_turn(world: World):
 
 async def test_V4_huge_usage_neither_wraps_nor_bricks_the_session(world: World):
     """Saturates or is refused as our own error; never wraps, and the session goes on."""
-    session = await world.session([reply("a", usage={"prompt_tokens": 2**62, "completion_tokens": 2**62}), reply("b")] * 2)
+    session = await world.session(
+        [reply("a", usage={"prompt_tokens": 2**62, "completion_tokens": 2**62}), reply("b")] * 2
+    )
     try:
         await session.send("1")
     except ThenceError:
@@ -155,7 +163,9 @@ async def test_runs_over_the_cap_go_with_their_events(world: World):
 
 
 async def test_events_over_the_cap_oldest_first_and_the_count_goes_on(world: World):
-    session = await world.session([reply("x", calls=[call("look")]), reply("ok")], [look], retention_limits={"max_events_per_run": 4})
+    session = await world.session(
+        [reply("x", calls=[call("look")]), reply("ok")], [look], retention_limits={"max_events_per_run": 4}
+    )
     result = await session.send("go")
     events = await session.run_events(result.run_id)
     run = await session.run_snapshot(result.run_id)
@@ -177,15 +187,21 @@ async def test_event_bytes_are_capped_too(world: World):
 
 async def test_traces_over_the_cap(world: World):
     session = await world.session(
-        [*(reply(calls=[call("look", {"n": n})]) for n in range(5)), reply("ok")], [look], retention_limits={"max_trace_events": 2}
+        [*(reply(calls=[call("look", {"n": n})]) for n in range(5)), reply("ok")],
+        [look],
+        retention_limits={"max_trace_events": 2},
     )
     await session.send("go")
     assert len(await session.trace_events()) == 2
 
 
-@pytest.mark.parametrize("cap", ["max_runs_retained", "max_events_per_run", "max_event_bytes_per_run", "max_trace_events"])
+@pytest.mark.parametrize(
+    "cap", ["max_runs_retained", "max_events_per_run", "max_event_bytes_per_run", "max_trace_events"]
+)
 async def test_zero_keeps_none_and_is_no_error(world: World, cap: str):
-    session = await world.session([reply("x", calls=[call("look")]), reply("a"), reply("b")], [look], retention_limits={cap: 0})
+    session = await world.session(
+        [reply("x", calls=[call("look")]), reply("a"), reply("b")], [look], retention_limits={cap: 0}
+    )
     first = await session.send("1")
     second = await session.send("2")
     assert (first.text, second.text) == ("a", "b") and first.run_id != second.run_id
@@ -237,9 +253,8 @@ async def test_set_retention_takes_effect_live(world: World):
 async def test_set_retention_keeps_what_it_does_not_name(world: World):
     session = await world.session([reply("a")] * 4, retention_limits={"max_runs_retained": 1, "max_events_per_run": 2})
     await session.set_retention({"max_runs_retained": 3})
-    for _ in range(4):
-        result = await session.send("go")
-    assert len(await session.runs()) == 3 and len(await session.run_events(result.run_id)) == 2
+    results = [await session.send("go") for _ in range(4)]
+    assert len(await session.runs()) == 3 and len(await session.run_events(results[-1].run_id)) == 2
     with pytest.raises(SessionConfiguration, match="retention_limits"):
         await session.set_retention({"max_runs": 1})
 

@@ -12,7 +12,7 @@ import pytest
 from thence import ModelError, RunInterrupted, SessionOptions, ToolContext, tool
 from thence.testing import call, reply
 
-from ..kit import Both, Gate, World, check_messages, check_session, kinds, results, types, until
+from ..kit import Both, Gate, World, check_messages, check_session, kinds, results, stored, types, until
 
 
 class Phases:
@@ -99,7 +99,7 @@ async def test_cancel_is_final_at_every_phase(world: World, hold: str):
     assert result.status == "cancelled"
     facts = await check_session(session)
     assert kinds(facts)[-1] == "turn.ended"
-    assert facts[-1].to_dict()["payload"]["status"] == "cancelled"  # type: ignore[index,call-overload]
+    assert stored(facts[-1])["status"] == "cancelled"
     assert len(results(facts)) == (0 if hold in ("model", "backoff", "guard") else 4)
     [run] = await session.runs()
     assert (run.status, run.state, run.checkpoint_round, run.resumable) == ("cancelled", "cancelled", None, False)
@@ -144,7 +144,7 @@ async def test_interrupt_can_be_settled_at_every_phase(world: World, hold: str):
     assert result.status == "completed"
     facts = await check_session(session)
     assert facts[: len(before)] == before
-    ended = [f.to_dict()["payload"]["status"] for f in facts if f.kind == "turn.ended"]  # type: ignore[index,call-overload]
+    ended = [stored(f)["status"] for f in facts if f.kind == "turn.ended"]
     assert ended == ["failed", "completed"]
     # What landed counts: the tools were told and came back; the rest was not run.
     texts = {key: text for key, _, text in results(facts) if key.startswith("t1")}
@@ -155,7 +155,7 @@ async def test_interrupt_can_be_settled_at_every_phase(world: World, hold: str):
 
 
 async def test_the_session_option_settles_by_itself(world: World):
-    session, phases, task = await held(world, "tool", on_interrupted="settle")
+    session, _, task = await held(world, "tool", on_interrupted="settle")
     await session.interrupt("x")
     with pytest.raises(RunInterrupted):
         await task
@@ -164,7 +164,7 @@ async def test_the_session_option_settles_by_itself(world: World):
 
 
 async def test_raise_given_explicitly_wins_over_the_option(world: World):
-    session, phases, task = await held(world, "tool", on_interrupted="settle")
+    session, _, task = await held(world, "tool", on_interrupted="settle")
     await session.interrupt("x")
     with pytest.raises(RunInterrupted):
         await task
@@ -241,7 +241,7 @@ async def test_a_cancel_that_said_yes_is_final_even_after_an_interrupt(world: Wo
 
 
 async def test_cancel_run_cancels_that_run_only(world: World):
-    session, phases, task = await held(world, "model")
+    session, _, task = await held(world, "model")
     run = await session.current_run()
     assert await session.cancel_run("run-unknown") is False
     assert await session.cancel_run(run.id) is True
@@ -253,7 +253,7 @@ async def test_a_cancelled_task_interrupts(world: World):
     """Task cancellation interrupts, it does not cancel (§1). The blocking face has Ctrl-C for it."""
     if world.face == "sync":
         pytest.skip("a task is cancelled in the async face only")
-    session, phases, task = await held(world, "tool")
+    session, _, task = await held(world, "tool")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -265,7 +265,7 @@ async def test_a_cancelled_task_interrupts(world: World):
 
 @pytest.mark.parametrize("hold", ["model", "tool"])
 async def test_close_interrupts_and_lets_go(world: World, hold: str):
-    session, phases, task = await held(world, hold)
+    session, _, task = await held(world, hold)
     session_id = session.session_id
     await session.close()
     with pytest.raises(RunInterrupted):
@@ -282,7 +282,7 @@ async def test_close_interrupts_and_lets_go(world: World, hold: str):
 
 async def test_cancel_from_another_agent_on_the_same_file(world: World):
     """Whoever is not the owner goes through the inbox (§8)."""
-    session, phases, task = await held(world, "tool")
+    session, _, task = await held(world, "tool")
     other = await world.agent([])
     twin = await other.resume_session(session.session_id, SessionOptions(budget_guard=object()))
     assert (await twin.current_run()).id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,13 @@ async def test_a_stream_is_the_run(world: World):
         context.progress("working")
         return "seen"
 
-    deltas = [ReasoningDelta("hm"), TextDelta("lo"), TextDelta("ok"), ToolCallDelta(0, "{", "look"), ToolCallDelta(0, "}")]
+    deltas: list[Any] = [
+        ReasoningDelta("hm"),
+        TextDelta("lo"),
+        TextDelta("ok"),
+        ToolCallDelta(0, "{", "look"),
+        ToolCallDelta(0, "}"),
+    ]
     session = await world.session([reply("look", calls=[call("look")], deltas=deltas), reply("done")], [look])
     stream = await session.stream("go")
     events = [event async for event in stream]
@@ -94,13 +101,12 @@ async def test_dropping_the_iterator_interrupts_too(world: World):
     await stream.__anext__()
     del stream
     gc.collect()
-    for _ in range(1000):
-        run = (await session.runs())[0]
-        if run.state == "interrupted":
-            break
+    states: list[str] = []
+    while "interrupted" not in states and len(states) < 1000:
+        states += [run.state for run in await session.runs()]
         await asyncio.sleep(0.005)
     gate.open()
-    assert run.state == "interrupted"
+    assert states[-1] == "interrupted"
     assert (await session.send("next", on_interrupted="settle")).status == "completed"
 
 
@@ -124,11 +130,10 @@ async def test_a_slow_reader_gets_every_recorded_event_once_in_order_and_never_b
     session = await many_events(world, rounds)
     stream = await session.stream("go")
     first = await stream.__anext__()
-    for _ in range(6000):  # the run goes on to its end while nobody reads
-        [run] = await session.runs()
-        if run.is_terminal:
-            break
+    [run] = await session.runs()
+    while not run.is_terminal:  # the run goes on to its end while nobody reads
         await asyncio.sleep(0.01)
+        [run] = await session.runs()
     assert run.status == "completed" and run.event_count > 1024
     rest = [event async for event in stream]
     assert recorded([first, *rest]) == list(range(run.event_count))

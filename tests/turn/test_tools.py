@@ -13,7 +13,7 @@ import pytest
 from thence import ToolContext, ToolOutput, tool
 from thence.testing import call, reply
 
-from ..kit import Gate, World, check_session, results, until
+from ..kit import Gate, World, check_session, results, stored, until
 
 
 class Unprintable(Exception):
@@ -74,7 +74,7 @@ async def test_a_tool_says_itself_that_it_failed(world: World):
     facts = await check_session(session)
     assert results(facts) == [("t1-r1-c0", False, "tests: 2 red")]
     [fact] = [f for f in facts if f.kind == "tool.result"]
-    assert fact.to_dict()["payload"]["metadata"]["tool"] == {"red": 2}  # type: ignore[index,call-overload]
+    assert stored(fact)["metadata"]["tool"] == {"red": 2}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "coroutine"])
@@ -112,7 +112,9 @@ async def test_tool_timeout_ms_is_the_sessions_and_a_tools_own_wins(world: World
         await asyncio.sleep(0.2)
         return "in time"
 
-    session = await world.session([reply(calls=[call("mine"), call("own")]), reply("ok")], [mine, own], tool_timeout_ms=80)
+    session = await world.session(
+        [reply(calls=[call("mine"), call("own")]), reply("ok")], [mine, own], tool_timeout_ms=80
+    )
     await session.send("go")
     [first, second] = results(await check_session(session))
     assert first[1] is False and second == ("t1-r1-c1", True, "in time")
@@ -160,7 +162,7 @@ async def test_the_next_non_read_call_waits_for_a_late_tool_and_says_so(world: W
     assert order == ["look", "slow ended", "act", "act"]
     facts = await check_session(session)
     assert [ok for _, ok, _ in results(facts)] == [False, True, True, True]
-    metadata = {f.key: f.to_dict()["payload"]["metadata"] for f in facts if f.kind == "tool.result"}  # type: ignore[index,call-overload]
+    metadata = {f.key: stored(f)["metadata"] for f in facts if f.kind == "tool.result"}
     assert "slow" in str(metadata["t1-r1-c2"])  # says that it waited, and for what
     assert "slow" not in str(metadata["t1-r1-c1"]) and "slow" not in str(metadata["t1-r1-c3"])
 
@@ -183,7 +185,7 @@ async def test_it_waits_for_a_late_tool_no_longer_than_its_own_time_out(world: W
     assert result.text == "ok"
     facts = await check_session(session)
     assert [ok for _, ok, _ in results(facts)] == [False, True]
-    assert "slow" in str(facts[4].to_dict()["payload"]["metadata"])  # type: ignore[index,call-overload]
+    assert "slow" in str(stored(facts[4])["metadata"])
 
 
 async def test_a_late_result_changes_nothing(world: World):

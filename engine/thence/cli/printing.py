@@ -51,10 +51,12 @@ class Printer:
         elif kind not in _SILENT:
             self.note(f"  {kind}: {tell_event(kind, payload)}")
 
-    def note(self, text: str) -> None:
-        """Say something beside the answer, in one line."""
+    def note(self, text: str, *, cut: bool = True) -> None:
+        """Say something beside the answer, in one line that fits unless it is to be pasted."""
         self.end_line()
-        line = clip(visible(text).replace("\n", " "), columns() - 1)
+        line = visible(text).replace("\n", " ")
+        if cut:
+            line = clip(line, columns() - 1)
         click.echo(styled(line, sys.stderr if self._aside else sys.stdout, dim=True), err=self._aside)
 
     def end_line(self) -> None:

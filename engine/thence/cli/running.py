@@ -19,7 +19,7 @@ from ..errors import RunInterrupted, SessionNotFound, ThenceError
 from ..events import Event
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
-from ..options import SessionOptions
+from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
 from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code
@@ -79,11 +79,9 @@ def run(
     options = SessionOptions()
     if unguarded:
         options.budget_guard = AllowAll()
-    if settle:
-        options.on_interrupted = "settle"
     with second_interrupt_leaves(), _agent(settings.path, _resolved(model), tools) as agent:
         session = _session(agent, session_id, options, workspace)
-        code = _turn(settings, session, text)
+        code = _turn(settings, session, text, "settle" if settle else None)
     click.get_current_context().exit(code)
 
 
@@ -108,21 +106,26 @@ def _session(agent: Agent, session_id: str | None, options: SessionOptions, work
     return agent.session("." if workspace is None else workspace, options)
 
 
-def _turn(settings: Settings, session: Session, prompt: str) -> int:
+def _turn(settings: Settings, session: Session, prompt: str, on_interrupted: OnInterrupted | None) -> int:
     """Run it and print it; the exit code."""
     seen, printer = Seen(), Printer()
     as_json = settings.form != "text"
     try:
-        result = stream_turn(session, prompt, printer, seen, settings.form)
+        result = stream_turn(session, prompt, printer, seen, form=settings.form, on_interrupted=on_interrupted)
     except (KeyboardInterrupt, BrokenPipeError) as error:
         if isinstance(error, BrokenPipeError):
             abandon_stdout()
         _tell_interrupted(settings, session, seen)
         return INTERRUPTED
     except RunInterrupted as error:
-        complain(error.code, str(error), as_json=as_json, hint=_go_on(settings, session))
         # ours, interrupted by somebody else; or an earlier one, and ours never began
-        return INTERRUPTED if error.run_id == seen.run_id else FAILED
+        ours = error.run_id == seen.run_id
+        printer.end_line()
+        whose = "the run" if ours else "the session's last run"
+        complain(
+            error.code, f"{whose}, {error.run_id}, was interrupted", as_json=as_json, hint=_go_on(settings, session)
+        )
+        return INTERRUPTED if ours else FAILED
     except ThenceError as error:
         printer.end_line()
         hint = f"look at it: {settings.command('show', error.run_id)}" if error.run_id else ""
@@ -132,9 +135,17 @@ def _turn(settings: Settings, session: Session, prompt: str) -> int:
     return 0 if result.status == "completed" else FAILED
 
 
-def stream_turn(session: Session, prompt: str, printer: Printer, seen: Seen, form: str = "text") -> SendResult:
+def stream_turn(
+    session: Session,
+    prompt: str,
+    printer: Printer,
+    seen: Seen,
+    *,
+    form: str = "text",
+    on_interrupted: OnInterrupted | None = None,
+) -> SendResult:
     """Run one turn and print its events. However it is left, the run has let go of the session then."""
-    with session.stream(prompt) as stream:
+    with session.stream(prompt, on_interrupted=on_interrupted) as stream:
         for event in stream:
             _note_id(event, seen)
             if form == "text":
@@ -154,7 +165,8 @@ def _tell_end(settings: Settings, session: Session, result: SendResult, printer:
         click.echo(json_text({"session_id": session.session_id, **result.to_dict()}))
     elif settings.form == "text":
         work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
-        printer.note(f"{result.status}: {work}; go on: {settings.command('run', '-s', session.session_id)} PROMPT")
+        printer.note(f"{result.status}: {work}")
+        printer.note(f"go on: {settings.command('run', '-s', session.session_id)} PROMPT", cut=False)
 
 
 def _tell_interrupted(settings: Settings, session: Session, seen: Seen) -> None:

@@ -21,7 +21,7 @@ from ..options import OnInterrupted, limits_of
 from ..plan import Store
 from ..steps import Traits
 from .env import HostEnv
-from .guard import Guarded
+from .guard import Guarded, check_not_inside
 from .reread import NAME as REREAD
 from .reread import reread_tool
 from .station import Surroundings
@@ -138,7 +138,8 @@ class SessionCore:
         return self._tools
 
     def check_open(self) -> None:
-        """Raises SessionClosed after close, of the session or of its agent."""
+        """Raises SessionClosed after close, of the session or of its agent; SessionError inside its own guard."""
+        check_not_inside(self.session_id)
         if self.closed or self.agent.closed:
             raise SessionClosed(self.session_id)
 

@@ -11,6 +11,7 @@ from .. import budget
 from ..budget import GuardDecision
 from ..chat import Usage
 from ..effects import AskGuard, Flow
+from ..errors import SessionError
 from .drive import Start, Take
 from .jobs import Finished, Job, Post, Spawn
 
@@ -18,6 +19,9 @@ log = logging.getLogger("thence.guard")
 
 MAX_STUCK_PER_GUARD = 8
 MAX_STUCK = 64
+
+_inside = threading.local()
+"""On a guard's thread: the id of the session that it is asked about."""
 
 _lock = threading.Lock()
 _stuck: dict[int, int] = {}
@@ -37,6 +41,16 @@ class _Answer:
     value: object = None
     error: BaseException | None = None
     ended: float = 0.0
+
+
+def check_not_inside(session_id: str) -> None:
+    """Refuse a call of the session from within its own guard: it could only wait for itself.
+
+    Raises:
+        SessionError: this thread is inside the session's guard.
+    """
+    if getattr(_inside, "session_id", None) == session_id:
+        raise SessionError(f"a budget guard must not call back into its own session '{session_id}'")
 
 
 def stuck_threads() -> int:
@@ -65,10 +79,12 @@ def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: 
     deadline = time.monotonic() + guarded.timeout_ms / 1000
 
     def call() -> None:
+        _inside.session_id = session_id
         try:
             answer.value = method(session_id, value)
         except BaseException as error:  # noqa: BLE001 - a guard that raises denies
             answer.error = error
+        _inside.session_id = None
         answer.ended = time.monotonic()
         job.finished = True
         _leave(guard, job)

@@ -14,7 +14,7 @@ from ..reads import PAGE, InflightCall
 from ..rounds import UNKNOWN_OUTCOME
 from ..writes import Head, RunIds
 
-NOT_RUN = "Error: interrupted, not run"
+NOT_RUN = "interrupted, not run"
 
 
 def catch_up(log: Log) -> Flow[None]:

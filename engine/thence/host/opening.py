@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import reads, sessions
 from ..codec import encode_row
-from ..effects import Commit, Flow, Now, Read
+from ..effects import Commit, Flow, Read
 from ..errors import SessionNotFound
 from ..identity import check_id, check_memory_on_resume
 from ..limits import Retention
@@ -77,7 +77,7 @@ def _free_session_id(env: HostEnv) -> Flow[str]:
 
 
 def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, folder: Path) -> Flow[SessionRow]:
-    now = yield from Now()
+    now = env.clock.now_ms()  # of the session's own environment, which may not be the agent's
     plan = sessions.create_session(
         session_id=session_id,
         workspace=str(folder),

@@ -53,6 +53,7 @@ class Station:
         self.stopped: Stopped | None = None
         self.next_sequence = 0
         self.next_delta = 1
+        self._last_ms = 0
         self._polled = time.monotonic()
         limit = around.limits.max_execution_time_ms
         self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
@@ -79,11 +80,13 @@ class Station:
         ids, on_event = self.ids, self.around.on_event
         if on_event is None:
             return
+        # Times of a stream never go back, here as in the file.
+        self._last_ms = max(self._last_ms, self.now_ms() if ts_ms is None else ts_ms)
         metadata: dict[str, Any] = {
             "run_id": ids.run_id if ids else None,
             "session_id": ids.session_id if ids else None,
             "sequence": sequence,
-            "timestamp_ms": self.now_ms() if ts_ms is None else ts_ms,
+            "timestamp_ms": self._last_ms,
             **self.around.tags.given(),
         }
         on_event(Event(event.type, event.payload, metadata))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..canonical import Json, loads
-from ..effects import AwaitTool, DrainTools, Flow, Landed, StartTool, Stopped
+from ..effects import AwaitTool, Drained, DrainTools, Flow, Landed, StartTool, Stopped
 from ..events import NewEvent
 from ..facts import Data, Part, Returned, Text
 from .context import ToolContext
@@ -64,7 +64,7 @@ class ToolBench:
             if landed is not None:
                 return landed
 
-    def drain(self, effect: DrainTools) -> Flow[tuple[Landed, ...]]:
+    def drain(self, effect: DrainTools) -> Flow[Drained]:
         """Tell running calls to stop; collect what lands in time and leave the rest behind."""
         landed: list[Landed] = []
         for running in self._running.values():
@@ -78,7 +78,7 @@ class ToolBench:
             if running.job.cancel is not None:
                 running.job.cancel()
         self._running.clear()
-        return tuple(landed)
+        return Drained(tuple(landed), self._station.stopped)
 
     def _next(self, until: float | None) -> Flow[Landed | None]:
         dues = [r.deadline for r in self._running.values() if r.deadline is not None]

@@ -40,7 +40,7 @@ class Workers:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name=f"{self._name}-loop", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name=f"{self._name}-loop", daemon=True).start()
             loop = self._loop
         future = asyncio.run_coroutine_threadsafe(body(), loop)
         return lambda: _ignore(future.cancel())
@@ -71,6 +71,22 @@ class Workers:
             del function  # an idle thread must not keep a tool's values alive
             with self._lock:
                 self._idle.append(box)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_cancel_all())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _ignore(_: object) -> None:
