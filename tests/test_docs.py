@@ -1,0 +1,79 @@
+"""The documentation does what it says: README's code runs in order, its SQL and its commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.M | re.S)
+
+
+def run_readme(folder: Path) -> str:
+    program = "\n".join(blocks("python"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "engine")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readmes_python_runs_as_one_program_and_its_sql_finds_what_it_left(tmp_path: Path) -> None:
+    assert run_readme(tmp_path).splitlines() == ["About 134,000.", "Hello again."]
+    with sqlite3.connect(tmp_path / "agents.db") as db:
+        for statement in "".join(blocks("sql")).split(";")[:-1]:
+            assert db.execute(statement).fetchall()
+        insert = re.search(r"`(INSERT INTO event_in.*?)`", README)
+        run_id = db.execute("SELECT run_id FROM runs").fetchone()[0]
+        assert insert
+        db.execute(insert.group(1).replace("run-…", run_id))
+        assert db.execute("SELECT count(*) FROM events WHERE type = 'note'").fetchone() == (1,)
+
+
+def test_the_first_example_is_ten_lines_at_most() -> None:
+    code = [line for line in blocks("python")[0].splitlines() if line.strip() and not line.startswith(("from", "import"))]
+    assert len(code) <= 10
+
+
+def test_the_readmes_commands_exist() -> None:
+    for command in " ".join(blocks("sh")).split("python3 ")[1:]:
+        assert (ROOT / command.split()[0]).is_file()
+
+
+def test_every_cli_command_is_named_in_the_readme_and_nothing_else() -> None:
+    click = pytest.importorskip("click")
+    from thence.cli.app import cli
+
+    assert isinstance(cli, click.Group)
+    section = README.split("## On the command line")[1].split("## ")[0]
+    named = {word for code in re.findall(r"`([a-z]+)[^`]*`", section.replace("`thence run PROMPT`", "`run`")) for word in [code]}
+    assert set(cli.commands) <= named
+
+
+def test_links_and_file_names_in_the_docs_exist() -> None:
+    for page in ("README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/DECISIONS.md", "schema/README.md"):
+        for name in re.findall(r"`((?:docs|schema|engine|tests|tools|benchmarks)/[\w./-]+\.\w+)`", (ROOT / page).read_text()):
+            assert (ROOT / name).exists(), f"{page} names {name}"
+
+
+def test_architecture_walks_a_turn_through_at_most_five_files() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| (\d) \| `([\w./]+)`", page, flags=re.M)
+    assert 1 <= len(rows) <= 5
+    assert all((ROOT / name).is_file() for _, name in rows)
