@@ -9,14 +9,13 @@ from typing import Any
 import orjson
 
 from .chat import Usage
-from .codec import chain, decode, read_payload
+from .codec import chain, decode
 from .errors import StoreError
-from .events import Event, EventPage, NewEvent, page_of
 from .facts import Fact, NewFact, Returned
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags
 from .limits import RETENTION_NAMES, Retention
 from .plan import Params, Query, Row, Rows, Select, SqlValue
-from .runs import Run, TraceEvent
+from .runs import Run
 from .writes import Head
 
 PAGE = 1000
@@ -171,7 +170,10 @@ def _inflight(results: Sequence[Rows]) -> list[InflightCall]:
     blobs: dict[str, bytes] = dict(results[1])
     calls: list[InflightCall] = []
     for key, _, tool, effect, _, text, _ in results[0]:
-        result = None if text is None else decode("tool.result", text, blobs.__getitem__)
+        try:
+            result = None if text is None else decode("tool.result", text, blobs.__getitem__)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"the landed result of call '{key}' cannot be read: {error!r}; {RESTORE}") from error
         calls.append(InflightCall(key, tool, effect, result if isinstance(result, Returned) else None))
     return calls
 
@@ -256,78 +258,9 @@ def _run(row: Row) -> Run:
     )
 
 
-def event_page(stream_pk: int, after: int | None, limit: int, metadata: dict[str, Any]) -> Query[EventPage | None]:
-    """A page of a stream's events after a cursor, in one snapshot; None when the stream is not kept."""
-    if after is None:
-        page = Select("event_page_from_start", {"stream_pk": stream_pk, "limit": limit + 1})
-    else:
-        page = Select("event_page", {"stream_pk": stream_pk, "after": after, "limit": limit + 1})
-
-    def value(results: Sequence[Rows]) -> EventPage | None:
-        if not results[1]:
-            return None
-        first, latest = results[1][0]
-        events = tuple(_event(row, metadata) for row in results[0][:limit])
-        return page_of(events, first, latest, after, more=len(results[0]) > limit)
-
-    return Query((page, Select("stream_span", {"stream_pk": stream_pk})), value)
-
-
-def _event(row: Row, metadata: dict[str, Any]) -> Event:
-    sequence, kind, ts_ms, data = row
-    payload = read_payload(data)
-    where = {**metadata, "sequence": sequence, "timestamp_ms": ts_ms}
-    return Event(kind, payload or {}, where, damaged=payload is None)
-
-
-def stream_end(stream_pk: int) -> Query[tuple[str, bool] | None]:
-    """(status, superseded) of a run, or None when it is not kept."""
-    return Query(
-        (Select("stream_end", {"stream_pk": stream_pk}),),
-        lambda rows: (rows[0][0][0], bool(rows[0][0][1])) if rows[0] else None,
-    )
-
-
-def deltas(stream_pk: int, after: int, limit: int = PAGE) -> Query[list[tuple[int, str, NewEvent]]]:
-    """Provisional pieces after a cursor: (number, step, event)."""
-    params: Params = {"stream_pk": stream_pk, "after": after, "limit": limit}
-    return Query(
-        (Select("delta_list", params),),
-        lambda rows: [(n, step, NewEvent(kind, orjson.loads(text))) for n, step, kind, text in rows[0]],
-    )
-
-
-def traces(session_pk: int) -> Query[list[TraceEvent]]:
-    """Traces of a session that are kept, oldest first."""
-    return Query(
-        (Select("trace_list", {"session_pk": session_pk}),),
-        lambda rows: [TraceEvent(n, run_id, ts, orjson.loads(text)) for n, run_id, ts, text in rows[0]],
-    )
-
-
 def blob(session_pk: int, sha256: str) -> Query[bytes | None]:
     """The bytes of a blob that the session refers to."""
     return Query(
         (Select("blob_get", {"session_pk": session_pk, "sha256": sha256}),),
         lambda rows: rows[0][0][0] if rows[0] else None,
     )
-
-
-STATS = (
-    "sessions",
-    "run_ids",
-    "runs",
-    "facts",
-    "events",
-    "traces",
-    "blobs",
-    "blob_bytes",
-    "inbox",
-    "calls_in_flight",
-    "checkpoints",
-)
-
-
-def stats() -> Query[dict[str, int]]:
-    """How much is in the file."""
-    return Query((Select("stats", {}),), lambda rows: dict(zip(STATS, rows[0][0], strict=True)))

@@ -35,7 +35,7 @@ FILES = {
 }
 QUESTIONS = ("What is in the folder docs?", "Read the file notes.txt.", "Which files mention 'invoice'?")
 
-_LOCAL_NOTE = "tiny (135M), poor prose; it shows that the machinery is real"
+_LOCAL_NOTE = "135M parameters, poor prose: it only shows that the machinery is real"
 _SCRIPTED_NOTE = "NO MODEL, a script: its calls were written beforehand"
 
 
@@ -152,12 +152,14 @@ def _make_folder() -> Path:
 def _introduce(path: str, there: bool, session_id: str, folder: Path, model: Watched) -> None:
     state = f"was there: session {session_id} is added" if there else f"new; session {session_id}"
     click.echo(f"file    {visible(path)} ({state})")
-    click.echo(f"folder  {folder}: {', '.join(FILES)}")
-    click.echo(f"model   {visible(model.name)}: {model.note}")
+    click.echo(f"folder  {folder}")
+    click.echo(f"        {', '.join(FILES)}")
+    click.echo(f"model   {visible(model.name)}")
+    click.echo(f"        {model.note}")
 
 
 def _show_requests(requests: list[Request]) -> None:
-    click.secho("\nDid what the tools found reach the model? The ends of the requests it was sent:", bold=True)
+    click.secho("\nDid what the tools found reach the model? The ends of its requests:", bold=True)
     for number, request in enumerate(requests, 1):
         last = request.messages[-1]
         by = f"tool {last.name}" if isinstance(last, ToolMessage) else last.role

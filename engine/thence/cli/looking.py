@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from .. import reads
+from .. import reads, watching
 from ..canonical import NotJson, loads
 from ..effects import Flow, Read
 from ..errors import FileRefused, SessionNotFound
@@ -199,15 +199,15 @@ class Look:
             return None
         tags = self.session(run.session_id).tags.given()
         where: dict[str, Any] = {"run_id": run.id, "session_id": run.session_id, **tags}
-        return self.ask(reads.event_page(identity.run_pk, after_sequence, PAGE, where))
+        return self.ask(watching.event_page(identity.run_pk, after_sequence, PAGE, where))
 
     def traces(self, session: SessionRow) -> list[TraceEvent]:
         """Traces that are kept, oldest first."""
-        return self.ask(reads.traces(session.session_pk))
+        return self.ask(watching.traces(session.session_pk))
 
     def stats(self) -> dict[str, Any]:
         """How much is in the file, and how large it is."""
-        counts = self.ask(reads.stats())
+        counts = self.ask(watching.stats())
         rows = self.ask(Query((Select("file_row", {}), Select("owner_list", {})), lambda found: (found[0], found[1])))
         identity, owners = rows
         wal = Path(f"{self.path}-wal")

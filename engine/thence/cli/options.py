@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
@@ -30,7 +33,7 @@ class Settings:
     def command(self, *words: str) -> str:
         """A command line that a person can paste to go on with the same database."""
         chosen = ("--db", self.db) if self.db else ()
-        return visible(shlex.join(["thence", *chosen, *words]))
+        return visible(shlex.join([*_program(), *chosen, *words]))
 
     def tell(
         self, values: Iterable[Mapping[str, Any]], text: Callable[[], str], *, document: Any = None, none: str = ""
@@ -54,6 +57,14 @@ class Settings:
             click.echo(text())
         else:
             click.echo(visible(none), err=True)
+
+
+def _program() -> tuple[str, ...]:
+    """How this command line can be called again from here: it need not be on the PATH."""
+    if shutil.which("thence"):
+        return ("thence",)
+    python = Path(sys.executable)
+    return (str(python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python), "-m", "thence")
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)

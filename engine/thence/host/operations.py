@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from .. import inbox, reads, sessions
+from .. import inbox, reads, sessions, watching
 from ..canonical import Json, dumps, loads
 from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
@@ -97,7 +97,7 @@ def event_page(core: SessionCore, run_id: str | None, after_sequence: int | None
     if stream is None:
         return None
     metadata: dict[str, Any] = {"run_id": run_id, "session_id": core.session_id, **core.tags.given()}
-    return (yield from Read(reads.event_page(stream, after_sequence, limit, metadata)))
+    return (yield from Read(watching.event_page(stream, after_sequence, limit, metadata)))
 
 
 def all_events(core: SessionCore, run_id: str | None, after_sequence: int | None) -> Flow[list[Event]]:
@@ -142,7 +142,7 @@ def history(core: SessionCore) -> Flow[list[Message]]:
 
 def list_traces(core: SessionCore) -> Flow[list[TraceEvent]]:
     """Traces that are kept, oldest first."""
-    return (yield from Read(reads.traces(core.session_pk)))
+    return (yield from Read(watching.traces(core.session_pk)))
 
 
 def emit(core: SessionCore, event: NewEvent) -> Flow[None]:

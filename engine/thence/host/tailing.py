@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import reads
+from .. import reads, watching
 from ..effects import Flow, Read
 from ..errors import SessionError
 from ..events import Event
@@ -35,10 +35,10 @@ class Tail:
         """What is new; sets :attr:`done`, and :attr:`wait_s` for the time until the next look."""
         stream = yield from self._stream()
         # The end is read before the events: what came between the two is then in the events.
-        end = yield from Read(reads.stream_end(stream))
+        end = yield from Read(watching.stream_end(stream))
         metadata: dict[str, Any] = {"run_id": self.run_id, "session_id": self.session_id, **self.tags}
-        pieces = yield from Read(reads.deltas(stream, self.delta))
-        page = yield from Read(reads.event_page(stream, self.after, PAGE, metadata))
+        pieces = yield from Read(watching.deltas(stream, self.delta))
+        page = yield from Read(watching.event_page(stream, self.after, PAGE, metadata))
         found: list[Event] = []
         if page is not None:
             if page.retention_gap:
