@@ -121,7 +121,7 @@ def _session(row: Row) -> SessionRow:
 
 def facts(branch_pk: int, after_seq: int = 0, limit: int = PAGE) -> Query[list[LoggedFact]]:
     """Visible facts of a branch after a seq, with their values."""
-    params: Params = {"branch_pk": branch_pk, "after_seq": after_seq, "limit": limit}
+    params: Params = {"branch_pk": branch_pk, "after_seq": after_seq, "up_to_seq": after_seq + limit}
     return Query((Select("fact_list", params), Select("fact_blobs", params)), _facts)
 
 

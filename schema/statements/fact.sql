@@ -7,20 +7,21 @@ SELECT :branch_pk << 32 | :seq, coalesce(:run_pk, (SELECT run_pk FROM run_identi
 WHERE NOT EXISTS(SELECT 1 FROM fact WHERE id = :branch_pk << 32 | :seq AND hash = :hash);
 
 -- name: fact_list
--- The visible facts of a branch from a seq on, in order: the stretches of its ancestors, then its own.
+-- A page of the visible facts of a branch, in order: the stretches of its ancestors, then its own. A branch sees each
+-- seq once, so a range of seqs bounds the page.
 SELECT f.seq, f.kind, f.key, f.cause, i.run_id, f.prev_hash, f.hash, f.payload
 FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
       UNION ALL SELECT :branch_pk, 1, 4294967295) v
-JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | v.last_seq
+JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | min(v.last_seq, :up_to_seq)
 LEFT JOIN run_identity i ON i.run_pk = f.run_pk
-ORDER BY f.seq LIMIT :limit;
+ORDER BY f.seq;
 
 -- name: fact_blobs
 -- The blobs that the payloads of those facts name.
 SELECT DISTINCT b.sha256, b.bytes
 FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
       UNION ALL SELECT :branch_pk, 1, 4294967295) v
-JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | v.last_seq
+JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | min(v.last_seq, :up_to_seq)
   AND f.blobs IS NOT NULL
 JOIN json_each(f.blobs) j
 JOIN blob b ON b.sha256 = j.value;
