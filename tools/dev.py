@@ -57,7 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     if code:
         return code
     if command == "test":
-        return run((str(PYTHON), "-m", "pytest", *rest))
+        # Many tests wait for processes: a few workers side by side keep two cores busy.
+        workers = () if any(argument.startswith(("-n", "--co", "--pdb")) for argument in rest) else ("-n", "3")
+        return run((str(PYTHON), "-m", "pytest", *workers, *rest))
     if command == "check":
         return check()
     if wants_local_model(rest):

@@ -188,7 +188,7 @@ class SchemaChanged(StoreError):
 class FileRefused(StoreError):
     """The given path was refused and left untouched. ``reason`` is a stable short name.
 
-    Reasons: ``not_a_file``, ``not_a_database``, ``foreign_database``, ``newer_schema``, ``corrupt``,
+    Reasons: ``missing_file``, ``not_a_file``, ``not_a_database``, ``foreign_database``, ``newer_schema``, ``corrupt``,
     ``schema_mismatch``, ``network_file_system``, ``missing_folder``, ``read_only``, ``locking``.
     """
 

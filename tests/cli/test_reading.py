@@ -76,6 +76,13 @@ def test_what_is_shown(invoke, filled):
     assert json.loads(invoke("show", "t-0", "--json").stdout)["runs"] == runs
 
 
+def test_long_logs_are_read_page_by_page(invoke, filled, monkeypatch):
+    whole = [invoke("facts", "t-0", "--json").stdout, invoke("events", "run-t-1", "--json").stdout]
+    for page in (1, 2, 3):
+        monkeypatch.setattr("thence.cli.looking.PAGE", page)
+        assert [invoke("facts", "t-0", "--json").stdout, invoke("events", "run-t-1", "--json").stdout] == whole
+
+
 def test_the_conversation_is_shown(invoke):
     text = invoke("show", "t-0").stdout
     for words in (

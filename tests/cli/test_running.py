@@ -8,15 +8,12 @@ import pty
 import signal
 import sqlite3
 import time
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from thence import Agent, SessionOptions
 from thence.cli.app import cli
-from thence.cli.printing import Printer
-from thence.events import Event
 from thence.testing import ScriptedModel, reply
 
 
@@ -261,55 +258,6 @@ def test_colours_on_a_terminal_only(shell, provider, tmp_path, no_color):
     assert b"Milk \\x1b[31m\\x07now" in seen and b"Buy \\x1b[31mmilk." in seen
     assert (b"\x1b[2m" in seen) is not no_color
     assert b"\x1b[31m" not in seen and b"\x07" not in seen
-
-
-def event(kind: str, sequence: int | None = None, **payload: object) -> Event:
-    return Event(kind, payload, {"sequence": sequence, "run_id": "r"})
-
-
-def printed(capsys, *events: Event) -> Any:
-    printer = Printer()
-    for one in events:
-        printer.event(one)
-    return capsys.readouterr()
-
-
-def test_a_late_reader_sees_each_text_once(capsys):
-    ends = event("turn_end", 3, turn=1, text="Hello world.")
-    assert printed(capsys, event("turn_start", turn=1), event("text_delta", text="Hello "), ends)[0] == "Hello world.\n"
-    assert printed(capsys, event("turn_start", turn=1), ends)[0] == "Hello world.\n"
-    cut = event("turn_end", 3, turn=1, text="Hello… [9 more characters]")
-    assert (
-        printed(capsys, event("turn_start", turn=1), event("text_delta", text="Hello 123456789"), cut)[0]
-        == "Hello 123456789\n"
-    )
-
-
-def test_a_broken_stream_is_told(capsys):
-    out, err = printed(
-        capsys,
-        event("turn_start", turn=1),
-        event("text_delta", text="Hel"),
-        event("turn_start", turn=1),
-        event("text_delta", text="Hello."),
-        event("turn_end", turn=1, text="Hello."),
-    )
-    assert (out, "asked for again" in err) == ("Hel\nHello.\n", True)
-
-
-def test_refused_calls_and_events_of_others_are_told(capsys):
-    _, err = printed(
-        capsys,
-        event("tool_end", id="k", name="rm\x1b", output="Error: no", exit_code=1, error_kind="duplicate"),
-        event("peer_invocation", from_session_id="a\x1b[2J"),
-        event("retention_gap", first_missing=3, next_available=9),
-        event("tool_input_delta", delta="{"),
-    )
-    lines = err.splitlines()
-    assert lines[0] == "  < rm\\x1b not run (duplicate), failed: no"
-    assert lines[1].startswith("  peer_invocation: ") and "\x1b" not in lines[1]
-    assert lines[2] == "events 3 to before 9 are no longer kept"
-    assert len(lines) == 3
 
 
 def test_the_file_that_run_makes_is_plain_sqlite(shell, provider, tmp_path):

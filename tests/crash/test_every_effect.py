@@ -201,12 +201,12 @@ def test_died_before_the_nth_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if not crash.send(TURNS[name](), ran.tools(), "go", before):
             assert before > crash.effects  # parallel landings may need an effect more or less
             continue
-        facts = read(crash.path)
-        check_log(facts)
-        assert is_beginning(facts, whole), f"died before effect {before}"
         after = Ran()
         with Agent(crash.path, model=ScriptedModel([reply("on")] * 2), tools=after.tools()) as agent:
             session = agent.resume_session("s", options())
+            facts = session.facts()
+            check_log(facts)
+            assert is_beginning(facts, whole), f"died before effect {before}"
             open_turn = bool(facts) and facts[-1].kind != "turn.ended"
             opened_turns += open_turn
             if open_turn and not (session.runs() and session.runs()[-1].status == "failed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -182,6 +183,57 @@ def test_X3_a_tool_that_kills_the_process(tmp_path: Path, child, how: str):
             ("t1-r1-c1", False, "interrupted, outcome unknown"),
             ("t1-r1-c2", False, "interrupted, not run"),
         ]
+
+
+GROWN = """
+import os, signal, sys
+from thence import Agent, SessionOptions
+from thence.testing import ScriptedModel, reply
+with Agent(sys.argv[1], model=ScriptedModel([reply("small")])) as agent:
+    agent.session("/w", SessionOptions(session_id="s")).send("go")
+agent = Agent(sys.argv[1], model=ScriptedModel([reply("y" * 60000)] * 9))
+session = agent.resume_session("s")
+for number in range(9):
+    session.send("more")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_in_the_middle_of_a_checkpoint(tmp_path: Path, child):
+    """A checkpoint copies pages in order: killed after the first, the database says that it is longer than it is, and
+    only the -wal knows the rest. That is no damage: whoever opens it next goes on."""
+    db = tmp_path / "a.db"
+    process = child(GROWN, db)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, err
+    first_page = _newest_first_page(db.with_name("a.db-wal").read_bytes())
+    pages = int.from_bytes(first_page[28:32], "big")
+    assert pages * len(first_page) > db.stat().st_size, "the -wal must hold a longer database"
+    with db.open("r+b") as file:
+        file.write(first_page)
+    with Agent(db, model=ScriptedModel([reply("on")])) as agent:
+        session = agent.resume_session("s")
+        check_log(session.facts())
+        assert [run.status for run in session.runs()] == ["completed"] * 10
+        assert session.send("next").text == "on"
+    check = sqlite3.connect(db)
+    assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    check.close()
+
+
+def _newest_first_page(wal: bytes) -> bytes:
+    """Page 1 as a checkpoint would copy it: its last frame before the last commit (the -wal format of SQLite)."""
+    size = int.from_bytes(wal[8:12], "big")
+    salts, found, newest = wal[16:24], b"", b""
+    for at in range(32, len(wal) - size - 23, 24 + size):
+        header = wal[at : at + 24]
+        if header[8:16] != salts:
+            break
+        if header[:4] == (1).to_bytes(4, "big"):
+            found = wal[at + 24 : at + 24 + size]
+        if header[4:8] != bytes(4):
+            newest = found
+    return newest
 
 
 def test_B17_the_answer_is_there_for_another_process_right_after_send(tmp_path: Path, child):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .kit_crew import Worker
+
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Callable[..., None]:
@@ -32,3 +34,17 @@ def quick(tmp_path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="thence-test-", dir=shared))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Starts processes on ``a.db`` of the test's folder; whatever is left of them afterwards is killed."""
+    workers: list[Worker] = []
+
+    def start(code: str, name: str, *args: object, db: Path | None = None) -> Worker:
+        workers.append(Worker(code, db or tmp_path / "a.db", name, *args))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.end()

@@ -37,7 +37,8 @@ def compiled(source: str, folder: Path) -> Path:
 def needs_strace() -> str:
     """The path of a strace that may trace; skips the test where there is none."""
     strace = shutil.which("strace")
-    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True, check=False).returncode:
+    probe = [str(strace), "-o", "/dev/null", "true"]
+    if strace is None or subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("needs strace, and the right to trace")
     return strace
 

@@ -199,9 +199,7 @@ def choose(steps: list[Step], number: int, rng: random.Random) -> list[tuple[int
     return sorted(places)
 
 
-def cuts(
-    steps: list[Step], model: Model, number: int, seed: int, *, folder_syncs: bool = True
-) -> Iterator[Cut]:
+def cuts(steps: list[Step], model: Model, number: int, seed: int, *, folder_syncs: bool = True) -> Iterator[Cut]:
     """``number`` crash states of a recorded life. ``folder_syncs=False`` forgets that the folder was ever synced."""
     rng = random.Random(seed)
     disk = Disk(model, folder_syncs=folder_syncs)

@@ -11,6 +11,7 @@ from thence.store.readonly import ReadOnlyStore
 from .kit import Judge
 from .kit_scenario import Planner, make_tools
 
+
 def violations(folder: Path, marks: list[dict[str, Any]]) -> list[str]:
     """What of the contract the files in ``folder`` break, given what had been promised and done by then."""
     db = folder / "a.db"
@@ -25,8 +26,7 @@ def violations(folder: Path, marks: list[dict[str, Any]]) -> list[str]:
         return [f"cannot be read: {error}"]
     try:
         lengths = {
-            row.session_id: len(reader.read(reads.facts(row.live_branch)))
-            for row in reader.read(reads.sessions({}))
+            row.session_id: len(reader.read(reads.facts(row.live_branch))) for row in reader.read(reads.sessions({}))
         }
     except ThenceError as error:
         return [f"cannot be read: {error}"]

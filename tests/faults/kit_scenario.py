@@ -16,7 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from thence import Agent, AsyncAgent, ModelError, Reply, Request, RunFailed, SessionOptions, ToolContext, tool
+from thence import (
+    Agent,
+    AsyncAgent,
+    HostEnvConfig,
+    ModelError,
+    Reply,
+    Request,
+    RunFailed,
+    SessionOptions,
+    ToolContext,
+    tool,
+)
 from thence.chat import RawCall
 
 Mark = Callable[..., None]
@@ -144,7 +155,11 @@ async def main(face: str, db: str, marks: str, durability: Any, laps: int) -> No
         os.write(descriptor, json.dumps({"what": what, **more}).encode() + b"\n")
 
     make = Agent if face == "sync" else AsyncAgent
-    agent: Any = make(db, model=Planner(mark, failing=True), tools=make_tools(mark), durability=durability)
+    # ids and times that are the same each time: so is nearly every byte
+    fixed = HostEnvConfig("life", 1_700_000_000_000)
+    agent: Any = make(
+        db, model=Planner(mark, failing=True), tools=make_tools(mark), durability=durability, host_env=fixed
+    )
     for lap in range(laps):
         names = [f"s{lap}"] if face == "sync" else [f"s{lap}{letter}" for letter in "abc"]
         await asyncio.gather(*(live(agent, name, mark) for name in names))

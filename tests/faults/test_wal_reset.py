@@ -2,7 +2,8 @@
 
 A checkpoint that runs while somebody else's commit starts the WAL anew may lose committed rows. Every process here
 commits as fast as it can and checkpoints after each commit that left nobody waiting, thousands of times more often
-than it would by itself.
+than it would by itself; in memory where there is one, and without the gate between processes, which is for fairness
+and keeps the race from happening. (Seen to lose 10,000 commits in 15 seconds with unguarded checkpoints.)
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ PRELUDE = """
 import json, random, sys, time
 from thence import *
 from thence.plan import Op, Plan
-from thence.store import checkpoint
+from thence.store import checkpoint, locks
 from thence.store.sqlite import SqliteStore
 from thence.testing import reply
 
 checkpoint.SOFT_BYTES = 1
 checkpoint.HARD_BYTES = 60_000
 db, name, until = sys.argv[1], sys.argv[2], float(sys.argv[3])
+if sys.argv[4] == "no gate":
+    locks.Gate.enter = lambda self: None
 """
 
 TURNS = """
@@ -65,13 +68,13 @@ print(json.dumps({"name": name, "kept": kept, "commits": stats.commits, "checkpo
 """
 
 
-def race(db: Path, seconds: float, measured: Callable[..., None]) -> None:
+def race(db: Path, seconds: float, gate: str, measured: Callable[..., None]) -> None:
     """Four processes for ``seconds``; everything that was acknowledged must be there."""
     Agent(db).close()
     until = time.monotonic() + 1.5 + seconds
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, str(db), name, str(until)],
+            [sys.executable, "-c", PRELUDE + code, str(db), name, str(until), gate],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -98,12 +101,18 @@ def race(db: Path, seconds: float, measured: Callable[..., None]) -> None:
             assert kept == [(report["kept"],)], report
 
 
-def test_e01_checkpoints_lose_nothing(tmp_path: Path, measured: Callable[..., None]) -> None:
-    race(tmp_path / "a.db", 6, measured)
+def test_e01_checkpoints_lose_nothing(quick: Path, measured: Callable[..., None]) -> None:
+    race(quick / "a.db", 5, "no gate", measured)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_e01_checkpoints_lose_nothing_in_a_minute(quick: Path, measured: Callable[..., None]) -> None:
-    """In memory, where a minute holds more commits than an hour on a disk."""
-    race(quick / "a.db", 60, measured)
+@pytest.mark.parametrize("gate", ["no gate", "gate"])
+def test_e01_checkpoints_lose_nothing_in_a_minute(quick: Path, measured: Callable[..., None], gate: str) -> None:
+    race(quick / "a.db", 60, gate, measured)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_e01_checkpoints_lose_nothing_on_the_disk(tmp_path: Path, measured: Callable[..., None]) -> None:
+    race(tmp_path / "a.db", 60, "no gate", measured)

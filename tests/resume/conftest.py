@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..processes.kit import Child
+from .kit import FACES
 
 MEMORY = Path("/dev/shm")
 
@@ -21,6 +22,13 @@ def quick(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="resume-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    """The face that resumes."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

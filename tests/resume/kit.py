@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from thence import Agent, AsyncAgent, Fact, SendResult, SessionOptions, ToolContext, tool
+from thence.chat import Delta, Reply, Request
 from thence.host.toolkit import collect
 from thence.models.scripted import ScriptedReply
 from thence.testing import call, reply
 
+from .eyes import SESSION, Eyes, Rest, dump, head, last_run, rest, run_rows
+
+__all__ = ["SESSION", "Eyes", "Rest", "dump", "head", "last_run", "rest", "run_rows"]
+
 FACES = ("sync", "async")
-SESSION = "s"
 OUTCOME_UNKNOWN = "interrupted, outcome unknown"
 
 
@@ -33,7 +36,7 @@ class Again:
         self.requests: list[Any] = []
         self._raised: set[int] = set()
 
-    def stream(self, request):
+    def stream(self, request: Request) -> Iterator[Delta | Reply]:
         self.requests.append(request)
         number = sum(message.role == "assistant" for message in request.messages)
         item = self.script[number]
@@ -44,8 +47,11 @@ class Again:
                 raise first
         if isinstance(item, BaseException):
             raise item
-        said: ScriptedReply = item(request) if callable(item) else item
-        yield from said.deltas
+        said: ScriptedReply = item
+        for delta in said.deltas:
+            if isinstance(delta, BaseException):
+                raise delta
+            yield delta
         yield said.reply
 
 
@@ -61,7 +67,7 @@ class Ran:
 
 
 class Tools:
-    """Tools of every effect. ``ran`` is what they did; ``on`` is called with each call's key before it does anything."""
+    """Tools of every effect. ``ran`` is what they did; ``on`` is called with the key of each call that runs."""
 
     def __init__(self, on: Callable[[str], Any] | None = None) -> None:
         self.ran: list[Ran] = []
@@ -214,86 +220,20 @@ def resume(
     return after
 
 
-# ---------------------------------------------------------------- eyes
-class Eyes:
-    """Plain `sqlite3`, reading and, where a test damages a file on purpose, writing."""
+def with_agent(face: str, db: Path, model: Any, tools: Tools, body: Callable[[Any, Callable[[Any], Any]], Any]) -> Any:
+    """``body(agent, await_)`` with an agent of one face; its methods' values go through ``await_``."""
+    named = {"model": model, "tools": tools.all(), "durability": "process"}
+    if face == "sync":
+        with Agent(db, **named) as agent:
+            return body(agent, lambda value: value)
 
-    def __init__(self, db: Path) -> None:
-        self.db = sqlite3.connect(f"file:{db}?mode=rw", uri=True, isolation_level=None, timeout=30)
-        self.db.execute("PRAGMA wal_autocheckpoint=0")
+    async def asynchronously() -> Any:
+        async with AsyncAgent(db, **named) as agent:
+            loop = asyncio.get_running_loop()
+            wait = lambda value: asyncio.run_coroutine_threadsafe(value, loop).result(30)  # noqa: E731
+            return await asyncio.to_thread(body, agent, wait)
 
-    def __enter__(self) -> Eyes:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.db.close()
-
-    def rows(self, sql: str, *values: object) -> list[Any]:
-        return self.db.execute(sql, values).fetchall()
-
-    def one(self, sql: str, *values: object) -> Any:
-        found = self.db.execute(sql, values).fetchone()
-        return None if found is None else found[0]
-
-
-def head(db: Path, session: str = SESSION) -> str:
-    """The head hash of a session's live branch: equal for equal logs (§4)."""
-    with Eyes(db) as eyes:
-        return eyes.one("SELECT head_hash FROM sessions WHERE session_id = ?", session)
-
-
-def run_rows(db: Path) -> dict[str, Any]:
-    """Every run's own row and identity, whole."""
-    with Eyes(db) as eyes:
-        found = eyes.rows("SELECT i.run_id, i.*, r.* FROM run_identity i LEFT JOIN run r USING(run_pk) ORDER BY 1")
-    return {row[0]: row for row in found}
-
-
-def last_run(db: Path, session: str = SESSION) -> str | None:
-    """The id of the newest run."""
-    with Eyes(db) as eyes:
-        return eyes.one(
-            "SELECT run_id FROM run_identity i JOIN session s USING(session_pk) WHERE session_id = ?"
-            " ORDER BY run_pk DESC",
-            session,
-        )
-
-
-def dump(db: Path) -> list[str]:
-    """Everything that is in the file, but for who has it open."""
-    with Eyes(db) as eyes:
-        kept = []
-        for line in eyes.db.iterdump():
-            if not line.startswith('INSERT INTO "owner"'):
-                kept.append(line)
-        return kept
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What a dead process left: facts on the live branch, and calls in flight by state."""
-
-    kinds: tuple[str, ...]
-    settled: frozenset[str]
-    landed: frozenset[str]
-    started: Mapping[str, str | None]
-
-    @property
-    def closed(self) -> bool:
-        return not self.kinds or self.kinds[-1] == "turn.ended"
-
-
-def rest(db: Path) -> Rest:
-    """Read what is there, with nothing but SQLite."""
-    with Eyes(db) as eyes:
-        facts = eyes.rows("SELECT kind, key FROM facts WHERE session_id = ? ORDER BY seq", SESSION)
-        flight = eyes.rows("SELECT call_key, effect, state FROM inflight")
-    return Rest(
-        tuple(kind for kind, _ in facts),
-        frozenset(key for kind, key in facts if kind in ("tool.result", "budget.denied")),
-        frozenset(key for key, _, state in flight if state == "landed"),
-        {key: effect for key, effect, state in flight if state == "started"},
-    )
+    return asyncio.run(asynchronously())
 
 
 def texts(messages: Iterable[Any]) -> list[tuple[str, str]]:

@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from thence import Agent, AsyncAgent, Fact, RunFailed, SessionBusy, SessionError, SessionOptions
 from thence.testing import reply
 
 from ..kit import check_log, check_messages, kinds, results
 from .hand import by_hand
-from .kit import FACES, After, Again, Eyes, Tools, calls, done, dump, head, last_run, options, resume, run_rows, texts
+from .kit import After, Again, Eyes, Tools, calls, done, dump, head, last_run, options, resume, run_rows, texts
 
 SCRIPT = [calls("look:1", "add:2"), calls("add:3"), done("All is done.")]
 WITHOUT_CHECKPOINT, WITH_CHECKPOINT = 8, 19
-
-
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def died(db: Path, at: int, script: list[Any] = SCRIPT, **how: Any) -> str:
@@ -38,7 +34,7 @@ def undisturbed(folder: Path, script: list[Any] = SCRIPT, **how: Any) -> str:
 
 def checkpoints(db: Path) -> int:
     with Eyes(db) as eyes:
-        return eyes.one("SELECT count(*) FROM checkpoint")
+        return int(eyes.one("SELECT count(*) FROM checkpoint"))
 
 
 def went_on(after: After, db: Path, old: str, quick: Path) -> None:
@@ -50,7 +46,10 @@ def went_on(after: After, db: Path, old: str, quick: Path) -> None:
     check_log(after.facts)
     check_messages(after.history)
     with Eyes(db) as eyes:
-        runs = eyes.rows("SELECT run_id, state, resumed_from, superseded_by FROM runs")
+        chain = (
+            "SELECT v.run_id, v.state, v.resumed_from, v.superseded_by FROM runs v JOIN run_identity i USING(run_id)"
+        )
+        runs = eyes.rows(f"{chain} ORDER BY i.run_pk")
         new = after.result.run_id
         assert runs == [(old, "superseded", None, new), (new, "completed", old, None)]
 
@@ -79,7 +78,10 @@ def test_an_open_turn_without_a_checkpoint(face: str, db: Path, quick: Path) -> 
 
 def test_a_checkpoint_decides_nothing(face: str, db: Path, quick: Path) -> None:
     """Facts decide: with the cursor lost, or wrong, the same happens."""
-    for change in ("DELETE FROM checkpoint", "UPDATE checkpoint SET seq = 1, round = 44, counters = '{}', usage = '{}'"):
+    for change in (
+        "DELETE FROM checkpoint",
+        "UPDATE checkpoint SET seq = 1, round = 44, counters = '{}', usage = '{}'",
+    ):
         copy = quick / f"{len(change)}.db"
         old = died(copy, WITH_CHECKPOINT)
         with Eyes(copy) as eyes:
@@ -99,7 +101,7 @@ def test_an_unknown_id_and_an_open_log(face: str, db: Path, quick: Path) -> None
 # ---------------------------------------------------------------- no, turn.ended
 def finished(db: Path, script: list[Any] = SCRIPT) -> str:
     _, outcome = by_hand(db, script)
-    return outcome.run_id
+    return str(outcome.run_id)
 
 
 def test_a_settled_turn_is_replayed(face: str, db: Path) -> None:

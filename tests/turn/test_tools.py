@@ -36,18 +36,17 @@ RAISED = [
 ]
 
 
-@pytest.mark.parametrize("effect", ["read", None])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "coroutine"])
 @pytest.mark.parametrize("error", RAISED, ids=lambda e: type(e).__name__)
-async def test_whatever_a_tool_raises_is_a_failed_result(world: World, error: BaseException, is_async: bool, effect):
+async def test_whatever_a_tool_raises_is_a_failed_result(world: World, error: BaseException, is_async: bool):
     if is_async and isinstance(error, StopIteration):
         pytest.skip("Python itself turns it into a RuntimeError")
 
-    @tool(effect=effect)
+    @tool
     def plain() -> str:
         raise error
 
-    @tool(effect=effect, name="plain")
+    @tool(effect="read", name="plain")
     async def coroutine() -> str:
         raise error
 

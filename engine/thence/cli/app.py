@@ -12,8 +12,10 @@ from .errors import complain, reported
 from .following import tail
 from .options import Settings, common
 from .reading import events, facts, ls, runs, trace
+from .resuming import resume
 from .running import run
 from .showing import show
+from .stopping import cancel
 from .summing import stats, usage
 
 
@@ -55,5 +57,5 @@ def cli() -> None:
     """
 
 
-for command in (demo, run, ls, show, runs, facts, events, trace, tail, usage, stats):
+for command in (demo, run, resume, cancel, ls, show, runs, facts, events, trace, tail, usage, stats):
     cli.add_command(command)

@@ -21,6 +21,7 @@ from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
 from ..models.scripted import Answer, Item, ScriptedModel, call, reply
 from ..options import SessionOptions
+from .crash import perform_crash
 from .errors import INTERRUPTED
 from .options import Settings, pass_settings, with_db
 from .printing import Printer
@@ -69,23 +70,27 @@ class Watched:
     "-m",
     "--model",
     metavar="MODEL",
-    default="local",
-    show_default=True,
-    help="local, openai:NAME, or scripted (no model at all).",
+    help="local, openai:NAME, or scripted (no model at all).  [default: local; with --crash: scripted]",
 )
+@click.option("--crash", is_flag=True, help="Kill a process in the middle of its work, and let another one go on.")
 @with_db
 @pass_settings
 @click.pass_context
-def demo(ctx: click.Context, settings: Settings, model: str) -> None:
+def demo(ctx: click.Context, settings: Settings, model: str | None, crash: bool) -> None:
     """Try it: a model, three questions, and the file in SQL.
 
     The model is asked about a small folder; then plain SQL shows what that left in the file.
+
+    With --crash, a process is killed with kill -9 in the middle of a tool call instead; another process goes on, and
+    what came of it is compared with a turn that nobody disturbed. (Not on Windows.)
 
     Makes ./demo.db, or adds a session to it, unless --db names another file; and a folder among the temporary files.
     """
     path = settings.db or "demo.db"
     settings.db = path
-    watched = _choose(model)
+    if crash:
+        ctx.exit(perform_crash(settings, path, model or "scripted"))
+    watched = _choose(model or "local")
     there = Path(path).exists()
     with second_interrupt_leaves(), Agent(path, model=watched, tools=workspace_tools()) as agent:
         folder = _make_folder()

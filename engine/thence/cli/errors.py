@@ -52,7 +52,7 @@ def reported(ctx: click.Context, *, as_json: bool) -> Generator[None]:
     try:
         yield
     except ThenceError as error:
-        complain(error.code, _message(error), as_json=as_json)
+        complain(error.code, error_message(error), as_json=as_json)
         ctx.exit(exit_code(error))
     except click.ClickException as error:
         if not as_json:
@@ -74,7 +74,8 @@ def abandon_stdout() -> None:
     os.close(nowhere)
 
 
-def _message(error: ThenceError) -> str:
+def error_message(error: ThenceError) -> str:
+    """The error's text, and the option that gets around it if there is one."""
     if isinstance(error, SessionConfiguration) and error.field == "budget_guard":
         return f"{error} (or go on without it: --unguarded)"
     return str(error)

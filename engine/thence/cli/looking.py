@@ -141,6 +141,19 @@ class Look:
             raise NotFound(f"Run not found: {run_id}{self._what_else(run_id)}")
         return run
 
+    def session_of(self, run_id: str) -> str:
+        """Id of the session that a run belongs to, also of one that is no longer kept. Raises NotFound."""
+        identity = self.ask(reads.run_identity(run_id))
+        if identity is None:
+            raise NotFound(f"Run not found: {run_id}{self._what_else(run_id)}")
+        return identity.session_id
+
+    def owner(self, name: str) -> str:
+        """What an owner said of itself, for people."""
+        rows = self.ask(Query((Select("owner_list", {}),), lambda found: found[0]))
+        told = [f"pid {pid}, {program}" for owner, pid, program, _ in rows if owner == name]
+        return told[0] if told else f"owner {name}"
+
     def _what_else(self, name: str) -> str:
         if self.ask(reads.run_identity(name)) is not None:
             return " (it is no longer kept; its facts are, see 'thence facts SESSION')"
@@ -185,8 +198,8 @@ class Look:
     def facts(self, session: SessionRow, after_seq: int = 0) -> Iterator[RawFact]:
         """Facts of the live branch, in order, as they are stored: also kinds that this version does not know."""
         branch = session.live_branch
-        head = None if branch is None else self.ask(reads.head(branch))
-        while branch is not None and head is not None and after_seq < head.seq:
+        head = self.ask(reads.head(branch))
+        while head is not None and after_seq < head.seq:
             # the library's own select, without its decoder, which stops at a kind that it does not know
             select = reads.facts(branch, after_seq, PAGE).selects[0]
             yield from self.ask(Query((select,), lambda rows: [_raw(row) for row in rows[0]]))

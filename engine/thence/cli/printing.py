@@ -65,6 +65,12 @@ class Printer:
             click.echo()
             self._in_line = False
 
+    def answer(self, text: str) -> None:
+        """Print an answer that no event has told."""
+        self.end_line()
+        self._text(text)
+        self.end_line()
+
     def _text(self, text: str) -> None:
         if text:
             click.echo(visible(text), nl=False)

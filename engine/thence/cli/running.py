@@ -6,23 +6,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 import click
+from click.core import ParameterSource
 
 from ..agent import Agent
-from ..chat import Model
-from ..errors import RunInterrupted, SessionNotFound, ThenceError
+from ..errors import RunInterrupted, SessionBusy, SessionNotFound, ThenceError
 from ..events import Event
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
-from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code
+from .errors import FAILED, INTERRUPTED, OK, abandon_stdout, complain, exit_code
 from .options import Settings, common, pass_settings
 from .printing import Printer
 from .text import count, json_text
@@ -39,10 +39,85 @@ class Seen:
     run_id: str | None = None
 
 
-@click.command()
-@click.argument("prompt")
-@click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's, else .]")
-@click.option(
+@dataclass(slots=True)
+class Shown:
+    """A turn as its user sees it, from the first event to how it ended and what to do then.
+
+    Attributes:
+        again: options that a resume needs too, because they were given.
+        resumes: the run that this one goes on from.
+    """
+
+    settings: Settings
+    session: Session
+    again: tuple[str, ...] = ()
+    resumes: str | None = None
+    printer: Printer = field(default_factory=Printer)
+    seen: Seen = field(default_factory=Seen)
+
+    def until_end(self, work: Callable[[Shown], SendResult]) -> int:
+        """Do it, and tell how it ended; the exit code."""
+        as_json = self.settings.form != "text"
+        try:
+            result = work(self)
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            if isinstance(error, BrokenPipeError):
+                abandon_stdout()
+            self._tell_interrupted()
+            return INTERRUPTED
+        except RunInterrupted as error:
+            # ours, interrupted by somebody else; or an earlier one, and ours never began
+            ours = error.run_id == self.seen.run_id
+            self.printer.end_line()
+            whose = "the run" if ours else "the session's last run"
+            said = f"{whose}, {error.run_id}, was interrupted"
+            complain(error.code, said, as_json=as_json, hint=self._hints(resume=error.run_id))
+            return INTERRUPTED if ours else FAILED
+        except ThenceError as error:
+            self.printer.end_line()
+            hint = self._hints(show=error.run_id, resume=error.run_id if error.resumable else None)
+            if isinstance(error, SessionBusy) and self.resumes is not None:
+                hint = self._busy_hint(self.resumes)
+            complain(error.code, str(error), as_json=as_json, hint=hint)
+            return exit_code(error)
+        self._tell_end(result)
+        return OK if result.status == "completed" else FAILED
+
+    def _tell_end(self, result: SendResult) -> None:
+        settings, printer = self.settings, self.printer
+        if settings.form == "json":
+            click.echo(json_text({"session_id": self.session.session_id, **result.to_dict()}))
+        elif settings.form == "text":
+            work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
+            printer.note(f"{result.status}: {work}")
+            further = settings.command("run", "-s", self.session.session_id, *self.again)
+            printer.note(f"go on: {further} PROMPT", cut=False)
+
+    def _tell_interrupted(self) -> None:
+        run_id = self.seen.run_id
+        found = self.session.run_snapshot(run_id) if run_id else None
+        ended = found is not None and found.is_terminal
+        what = f"run {run_id}" if run_id else "the run"
+        state = f"has ended ({found.status})" if found is not None and ended else "was interrupted"
+        hint = self._hints(show=run_id) if ended else self._hints(show=run_id, resume=run_id or self.resumes)
+        complain("RUN_INTERRUPTED", f"{what} {state}", as_json=self.settings.form != "text", hint=hint)
+
+    def _hints(self, *, show: str | None = None, resume: str | None = None) -> str:
+        """What to type next."""
+        command = self.settings.command
+        lines = [f"look at it:  {command('show', show)}"] if show else []
+        if resume:
+            lines.append(f"resume it:   {command('resume', resume, *self.again)}")
+            closing = command("run", "-s", self.session.session_id, "--settle", *self.again, "Go on.")
+            lines.append(f"or close it: {closing}")
+        return "\n".join(lines)
+
+    def _busy_hint(self, run_id: str) -> str:
+        command = self.settings.command
+        return f"follow it:   {command('tail', run_id)}\nif stuck:    {command('resume', run_id, '--force')}"
+
+
+with_model = click.option(
     "-m",
     "--model",
     metavar="MODEL",
@@ -50,10 +125,19 @@ class Seen:
     default="local",
     help="openai:NAME, or local (a small real model).  [default: $THENCE_MODEL, else local]",
 )
+with_tools = click.option(
+    "--tools/--no-tools", default=True, help="Let the model look at the workspace.  [default: --tools]"
+)
+
+
+@click.command()
+@click.argument("prompt")
+@click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's, else .]")
+@with_model
 @click.option(
     "-s", "--session", "session_id", metavar="SESSION", help="Go on with this session, or make one of this id."
 )
-@click.option("--tools/--no-tools", default=True, help="Let the model look at the workspace.  [default: --tools]")
+@with_tools
 @click.option("--settle", is_flag=True, help="If the last run was interrupted: close its turn and go on.")
 @click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard, without one.")
 @common
@@ -79,21 +163,30 @@ def run(
     options = SessionOptions()
     if unguarded:
         options.budget_guard = AllowAll()
-    with second_interrupt_leaves(), _agent(settings.path, _resolved(model), tools) as agent:
-        session = _session(agent, session_id, options, workspace)
-        code = _turn(settings, session, text, "settle" if settle else None)
+    again = words_again(model, tools=tools, unguarded=unguarded)
+    choice: OnInterrupted | None = "settle" if settle else None
+    with second_interrupt_leaves(), make_agent(settings.path, model, tools=tools) as agent:
+        shown = Shown(settings, _session(agent, session_id, options, workspace), again)
+        code = shown.until_end(
+            lambda at: stream_turn(at.session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
+        )
     click.get_current_context().exit(code)
 
 
-def _resolved(model: str) -> Model:
+def words_again(model: str, *, tools: bool, unguarded: bool) -> tuple[str, ...]:
+    """The options of this command that a resume must be given too."""
+    given = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
+    words = ("-m", model) if given else ()
+    return (*words, *(() if tools else ("--no-tools",)), *(("--unguarded",) if unguarded else ()))
+
+
+def make_agent(path: str, model: str, *, tools: bool) -> Agent:
+    """An agent with the model and the tools that the options name."""
     try:
-        return resolve_model(model)
+        resolved = resolve_model(model)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--model") from None
-
-
-def _agent(path: str, model: Model, tools: bool) -> Agent:
-    return Agent(path, model=model, tools=workspace_tools() if tools else ())
+    return Agent(path, model=resolved, tools=workspace_tools() if tools else ())
 
 
 def _session(agent: Agent, session_id: str | None, options: SessionOptions, workspace: str | None) -> Session:
@@ -104,35 +197,6 @@ def _session(agent: Agent, session_id: str | None, options: SessionOptions, work
         except SessionNotFound:
             options.session_id = session_id
     return agent.session("." if workspace is None else workspace, options)
-
-
-def _turn(settings: Settings, session: Session, prompt: str, on_interrupted: OnInterrupted | None) -> int:
-    """Run it and print it; the exit code."""
-    seen, printer = Seen(), Printer()
-    as_json = settings.form != "text"
-    try:
-        result = stream_turn(session, prompt, printer, seen, form=settings.form, on_interrupted=on_interrupted)
-    except (KeyboardInterrupt, BrokenPipeError) as error:
-        if isinstance(error, BrokenPipeError):
-            abandon_stdout()
-        _tell_interrupted(settings, session, seen)
-        return INTERRUPTED
-    except RunInterrupted as error:
-        # ours, interrupted by somebody else; or an earlier one, and ours never began
-        ours = error.run_id == seen.run_id
-        printer.end_line()
-        whose = "the run" if ours else "the session's last run"
-        complain(
-            error.code, f"{whose}, {error.run_id}, was interrupted", as_json=as_json, hint=_go_on(settings, session)
-        )
-        return INTERRUPTED if ours else FAILED
-    except ThenceError as error:
-        printer.end_line()
-        hint = f"look at it: {settings.command('show', error.run_id)}" if error.run_id else ""
-        complain(error.code, str(error), as_json=as_json, hint=hint)
-        return exit_code(error)
-    _tell_end(settings, session, result, printer)
-    return 0 if result.status == "completed" else FAILED
 
 
 def stream_turn(
@@ -158,31 +222,6 @@ def stream_turn(
 def _note_id(event: Event, seen: Seen) -> None:
     if seen.run_id is None:
         seen.run_id = event.metadata.get("run_id")
-
-
-def _tell_end(settings: Settings, session: Session, result: SendResult, printer: Printer) -> None:
-    if settings.form == "json":
-        click.echo(json_text({"session_id": session.session_id, **result.to_dict()}))
-    elif settings.form == "text":
-        work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
-        printer.note(f"{result.status}: {work}")
-        printer.note(f"go on: {settings.command('run', '-s', session.session_id)} PROMPT", cut=False)
-
-
-def _tell_interrupted(settings: Settings, session: Session, seen: Seen) -> None:
-    found = session.run_snapshot(seen.run_id) if seen.run_id else None
-    ended = found is not None and found.is_terminal
-    what = f"run {seen.run_id}" if seen.run_id else "the run"
-    state = f"has ended ({found.status})" if found is not None and ended else "was interrupted"
-    hint = _go_on(settings, session, settle=not ended)
-    if seen.run_id:
-        hint = f"look at it: {settings.command('show', seen.run_id)}\n{hint}"
-    complain("RUN_INTERRUPTED", f"{what} {state}", as_json=settings.form != "text", hint=hint)
-
-
-def _go_on(settings: Settings, session: Session, *, settle: bool = True) -> str:
-    words = ("run", "-s", session.session_id, *(("--settle",) if settle else ()), "Go on.")
-    return f"go on:      {settings.command(*words)}"
 
 
 @contextmanager

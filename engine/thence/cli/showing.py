@@ -146,5 +146,12 @@ def _run_text(settings: Settings, run: Run) -> str:
         }
     )
     answer = f"\n\n{_bounded(run.result_text)}" if run.result_text else ""
-    hint = "" if run.is_terminal else f"\n\nfollow it: {settings.command('tail', run.id)}"
-    return head + answer + (hint if run.state == run.status else "")
+    return head + answer + _run_hint(settings, run)
+
+
+def _run_hint(settings: Settings, run: Run) -> str:
+    if run.state == "interrupted":
+        return f"\n\nresume it: {settings.command('resume', run.id)}"
+    if run.is_terminal or run.state != run.status:
+        return ""
+    return f"\n\nfollow it: {settings.command('tail', run.id)}"

@@ -149,7 +149,10 @@ def _refuse_stranger(path: Path) -> None:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise _refused(error, path) from error
+        refused = _refused(error, path)
+        if refused.reason == "corrupt":
+            return  # a kill in the middle of a checkpoint looks so, until the -wal is read with it
+        raise refused from error
     if found not in (0, APPLICATION_ID):
         raise _foreign(path, found)
 

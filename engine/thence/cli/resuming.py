@@ -1,0 +1,233 @@
+"""``resume``: goes on with what was interrupted, here or by another process (§7, §8, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from ..agent import Agent
+from ..errors import ThenceError
+from ..host.env import HostEnv
+from ..host.spawned import Recovered
+from ..host.workspace import workspace_tools
+from ..options import SessionOptions
+from ..reads import SessionRow
+from ..results import SendResult
+from .calls import check_tools
+from .errors import FAILED, INTERRUPTED, OK, complain, error_message, exit_code
+from .following import follow
+from .looking import looking
+from .options import Settings, common, pass_settings
+from .printing import Printer
+from .running import AllowAll, Shown, make_agent, second_interrupt_leaves, with_model, with_tools, words_again
+from .text import count, json_text, table, visible
+
+_OWN_TOOLS = frozenset({"read_output"})
+"""Tools that the engine itself offers, whatever the host has."""
+
+
+class Declined(ThenceError):
+    """The user did not want it, or could not be asked."""
+
+    code = "DECLINED"
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every interrupted run of the file, one after the other.")
+@click.option("--force", is_flag=True, help="Take the session from a process that lives; asks first.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's]")
+@with_model
+@with_tools
+@click.option("--unguarded", is_flag=True, help="Also sessions that had a budget guard, without one.")
+@common
+@pass_settings
+def resume(
+    settings: Settings,
+    run: str | None,
+    everything: bool,
+    force: bool,
+    yes: bool,
+    workspace: str | None,
+    model: str,
+    tools: bool,
+    unguarded: bool,
+) -> None:
+    """Go on with an interrupted or failed RUN, or with --all.
+
+    What it had done is not done again: it goes on from the newest fact, as a new run. A call that had started and not
+    finished runs once more. A run whose turn has ended gives its recorded answer.
+    """
+    if everything == (run is not None):
+        raise click.UsageError("name a RUN, or give --all")
+    if everything and (force or workspace is not None):
+        raise click.UsageError("--force and --workspace are for one RUN")
+    known = {tool.__name__ for tool in workspace_tools()} | _OWN_TOOLS if tools else _OWN_TOOLS
+    with second_interrupt_leaves():
+        if run is None:
+            code = _resume_all(settings, lambda: make_agent(settings.path, model, tools=tools), known, unguarded)
+        else:
+            row, lives = _find(settings, run, known, force=force)
+            if lives and force and not yes:
+                _ask(settings, row)
+            with make_agent(settings.path, model, tools=tools) as agent:
+                options = _options(row, unguarded)
+                session = agent.resume_session(row.session_id, options, workspace=workspace)
+                if lives and force:
+                    session.takeover(force=True)
+                words = words_again(model, tools=tools, unguarded=unguarded)
+                code = Shown(settings, session, words, resumes=run).until_end(_stream_resumed)
+    click.get_current_context().exit(code)
+
+
+def _find(settings: Settings, run_id: str, known: Set[str], *, force: bool) -> tuple[SessionRow, bool]:
+    """The session of the run, and whether a process works on the run, or on the one that goes on from it."""
+    with looking(settings.path) as look:
+        # a run that is no longer kept has its session still
+        row = look.session(look.session_of(run_id))
+        run = look.find_run(run_id)
+        while run is not None and run.superseded_by is not None:
+            run = look.find_run(run.superseded_by)
+        lives = run is not None and not run.is_terminal and run.state != "interrupted"
+        if force or not lives:
+            check_tools(look, row, known)
+        return row, lives
+
+
+def _options(row: SessionRow, unguarded: bool) -> SessionOptions:
+    options = SessionOptions()
+    if unguarded and "budget_guard" in row.requires:
+        options.budget_guard = AllowAll()
+    return options
+
+
+def _ask(settings: Settings, row: SessionRow) -> None:
+    """Whether the living owner shall be displaced.
+
+    Raises:
+        Declined: no, or nobody is there to be asked.
+    """
+    with looking(settings.path) as look:
+        who = look.owner(row.owner or "")
+    click.echo(
+        f"Session '{row.session_id}' belongs to a living process ({who}). It is not ended by this:\n"
+        "what it writes there is refused from now on, but a tool that it runs now goes on,\n"
+        "and that call is made again here.",
+        err=True,
+    )
+    try:
+        click.confirm("Take the session over?", abort=True, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise Declined(f"session '{row.session_id}' was left to its process; -y takes it unasked") from None
+
+
+def _stream_resumed(shown: Shown) -> SendResult:
+    """Resume and print the events, as they get into the file; however it is left, the session is free then."""
+    session, settings, printer = shown.session, shown.settings, shown.printer
+    run_id = f"run-{HostEnv().id_generator.next_id()}"
+    spawned = session.spawn_recovery_with_run_id(shown.resumes or "", run_id)
+    if session.run_snapshot(run_id) is not None:
+        shown.seen.run_id = run_id
+    ended = False
+    try:
+        if shown.seen.run_id is not None:
+            if settings.form == "text":
+                printer.note(f"goes on as {run_id}", cut=False)
+            with looking(settings.path) as look:
+                for event in follow(look, run_id, None):
+                    ended = ended or event.type == "agent_end"
+                    if settings.form == "text":
+                        printer.event(event)
+                    elif settings.form == "nl":
+                        click.echo(json_text(event.to_dict(), indent=None))
+        result = spawned.wait()
+    except (KeyboardInterrupt, BrokenPipeError):
+        session.interrupt("keyboard interrupt")
+        with suppress(ThenceError):
+            spawned.wait()
+        raise
+    if settings.form == "text" and not ended:
+        # it had ended before, or its events are not kept: nobody has shown the answer yet
+        printer.answer(result.text)
+        if result.replayed:
+            printer.note("its turn had ended before: the recorded answer, nothing was called")
+    elif settings.form == "nl" and result.replayed:
+        click.echo(json_text({"session_id": session.session_id, **result.to_dict()}, indent=None))
+    return result
+
+
+def _resume_all(settings: Settings, make: Callable[[], Agent], known: Set[str], unguarded: bool) -> int:
+    printer = Printer()
+    began: list[str] = []
+
+    def options_of(session_id: str) -> SessionOptions:
+        """Called just before a session is resumed: the place to refuse, and to say where we are."""
+        began.append(session_id)
+        if settings.form == "text":
+            printer.note(f"resuming in session {session_id} ...")
+        with looking(settings.path) as look:
+            row = look.session(session_id)
+            check_tools(look, row, known)
+        return _options(row, unguarded)
+
+    with looking(settings.path):
+        """A missing file is not to be made."""
+    try:
+        with make() as agent:
+            found = agent.recover(options_of)
+    except KeyboardInterrupt:
+        told = f"interrupted in session {began[-1]}" if began else "interrupted"
+        hint = f"go on: {settings.command('resume', '--all')}"
+        complain("RUN_INTERRUPTED", told, as_json=settings.form != "text", hint=hint)
+        return INTERRUPTED
+    settings.tell(
+        (_value(one) for one in found), lambda: _all_text(found), none=f"nothing to resume in {settings.path}"
+    )
+    if settings.form == "text":
+        for one in found:
+            if one.error is not None:
+                click.echo(visible(f"{one.run_id}: {_said(one.error)}"), err=True)
+    codes = {_code(one) for one in found} - {OK}
+    return OK if not codes else codes.pop() if len(codes) == 1 else FAILED
+
+
+def _code(one: Recovered) -> int:
+    if isinstance(one.error, ThenceError):
+        return exit_code(one.error)
+    return OK if one.result is not None and one.result.status == "completed" else FAILED
+
+
+def _value(one: Recovered) -> dict[str, Any]:
+    error = None
+    if one.error is not None:
+        error = {"code": getattr(one.error, "code", "FAILED"), "message": _said(one.error)}
+    return {
+        "session_id": one.session_id,
+        "run_id": one.run_id,
+        "result": None if one.result is None else one.result.to_dict(),
+        "error": error,
+    }
+
+
+def _said(error: Exception) -> str:
+    return error_message(error) if isinstance(error, ThenceError) else str(error)
+
+
+def _all_text(found: list[Recovered]) -> str:
+    rows = [
+        {
+            "run": one.run_id,
+            "came to": one.result.status if one.result is not None else "stopped",
+            "answer, or why": one.result.text if one.result is not None else _said(one.error or Exception()),
+        }
+        for one in found
+    ]
+    done = sum(_code(one) == OK for one in found)
+    rest = "" if done == len(found) else f", {len(found) - done} not"
+    return f"{table(rows, flexible='answer, or why')}\n\n{count(len(found), 'interrupted run')}: {done} completed{rest}"
