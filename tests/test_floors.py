@@ -22,7 +22,7 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 FLOORS = (
     "errors canonical chat facts steps events identity limits runs",
     "fold loopguard judge budget transcript options",
-    "plan codec writes reads watching sessions inbox log",
+    "plan codec writes reads inflight watching sessions inbox log",
     "effects report ledger rounds turn results",
     "store host models adapters",
     "agent session session_base async_session testing cli __init__ __main__",

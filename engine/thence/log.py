@@ -13,8 +13,8 @@ from .writes import Head
 class Log:
     """What the facts of one branch amount to. Nothing here keeps or copies the facts themselves."""
 
-    def __init__(self, branch_pk: int) -> None:
-        self.branch_pk = branch_pk
+    def __init__(self, branch_pk: int, session_pk: int | None = None) -> None:
+        self.branch_pk, self.session_pk = branch_pk, session_pk
         self.state = State()
         self.transcript = Transcript()
         self.head = Head()

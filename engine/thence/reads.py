@@ -11,12 +11,12 @@ import orjson
 from .chat import Usage
 from .codec import chain, decode
 from .errors import StoreError
-from .facts import Fact, NewFact, Returned
+from .facts import Fact, NewFact
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags
 from .limits import RETENTION_NAMES, Retention
 from .plan import Params, Query, Row, Rows, Select, SqlValue
 from .runs import Run
-from .writes import Head
+from .writes import BEGINNING, Head
 
 PAGE = 1000
 RESTORE = "the file is damaged: restore a backup, or read what is left with sqlite3"
@@ -52,16 +52,6 @@ class LoggedFact:
 
 
 @dataclass(frozen=True, slots=True)
-class InflightCall:
-    """A call that has started and is not a fact yet; ``result`` once it has landed."""
-
-    call_key: str
-    tool: str
-    effect: str | None
-    result: Returned | None
-
-
-@dataclass(frozen=True, slots=True)
 class LastRun:
     """The newest run of a session; one that was evicted has ended, and says ``failed``."""
 
@@ -90,6 +80,11 @@ def session(session_id: str) -> Query[SessionRow | None]:
     )
 
 
+def session_without_index(session_id: str) -> Query[bool]:
+    """Whether the table holds a session that :func:`session` did not find: damage must not look like absence."""
+    return Query((Select("session_without_index", {"session_id": session_id}),), lambda rows: bool(rows[0][0][0]))
+
+
 def sessions(filters: dict[str, str | None], after_pk: int = 0, limit: int = PAGE) -> Query[list[SessionRow]]:
     """Sessions in the order they were made. A tag in ``filters`` must be equal; None is: untagged."""
     params: dict[str, SqlValue] = {"after_pk": after_pk, "limit": limit}
@@ -100,6 +95,8 @@ def sessions(filters: dict[str, str | None], after_pk: int = 0, limit: int = PAG
 
 
 def _session(row: Row) -> SessionRow:
+    if not isinstance(row[2], str) or not isinstance(row[8], int):
+        raise StoreError(f"the row of session '{row[1]}' cannot be read; {RESTORE}")
     memory = None if row[20] is None else DurableMemoryBinding(**orjson.loads(row[20]))
     return SessionRow(
         session_pk=row[0],
@@ -119,10 +116,42 @@ def _session(row: Row) -> SessionRow:
     )
 
 
-def facts(branch_pk: int, after_seq: int = 0, limit: int = PAGE) -> Query[list[LoggedFact]]:
-    """Visible facts of a branch after a seq, with their values."""
-    params: Params = {"branch_pk": branch_pk, "after_seq": after_seq, "up_to_seq": after_seq + limit}
-    return Query((Select("fact_list", params), Select("fact_blobs", params)), _facts)
+def facts(
+    branch_pk: int, after: Head = BEGINNING, limit: int = PAGE, session_pk: int | None = None
+) -> Query[list[LoggedFact]]:
+    """Visible facts of a branch behind ``after``, with their values; checked to be all there are, in one chain.
+
+    ``session_pk`` is whose branch it must be. A seq without its hash (``Head(seq, b"")``) leaves the first link open.
+    """
+    params: Params = {"branch_pk": branch_pk, "after_seq": after.seq, "up_to_seq": after.seq + limit}
+    selects = (
+        Select("fact_list", params),
+        Select("fact_blobs", params),
+        Select("branch_head", {"branch_pk": branch_pk}),
+    )
+
+    def value(results: Sequence[Rows]) -> list[LoggedFact]:
+        if not results[2] or (session_pk is not None and results[2][0][0] != session_pk):
+            raise StoreError(f"the session's branch {branch_pk} is not its own; {RESTORE}")
+        _, head_seq, head_hash, *_ = results[2][0]
+        found = _facts(results)
+        _check_whole(found, after, Head(head_seq, head_hash), limit)
+        return found
+
+    return Query(selects, value)
+
+
+def _check_whole(found: list[LoggedFact], after: Head, head: Head, limit: int) -> None:
+    """Every seq up to the head is there, and each fact goes on from the one before it."""
+    at = after
+    for one in found:
+        fact = one.fact
+        if fact.seq != at.seq + 1 or (at.hash and bytes.fromhex(fact.prev_hash) != at.hash):
+            raise StoreError(f"the log is not whole: fact {fact.seq} does not go on from seq {at.seq}; {RESTORE}")
+        at = Head(fact.seq, one.hash)
+    complete = at == head if at.hash else at.seq == head.seq
+    if not (complete or (len(found) == limit and at.seq < head.seq) or after.seq > head.seq):
+        raise StoreError(f"the log is not whole: it ends at seq {at.seq} and should end at {head.seq}; {RESTORE}")
 
 
 def _facts(results: Sequence[Rows]) -> list[LoggedFact]:
@@ -158,24 +187,6 @@ def head(branch_pk: int) -> Query[Head | None]:
         (Select("branch_head", {"branch_pk": branch_pk}),),
         lambda rows: Head(rows[0][0][1], rows[0][0][2]) if rows[0] else None,
     )
-
-
-def inflight(session_pk: int) -> Query[list[InflightCall]]:
-    """Calls that have started and are not facts yet, in call order."""
-    params: Params = {"session_pk": session_pk}
-    return Query((Select("inflight_list", params), Select("inflight_blobs", params)), _inflight)
-
-
-def _inflight(results: Sequence[Rows]) -> list[InflightCall]:
-    blobs: dict[str, bytes] = dict(results[1])
-    calls: list[InflightCall] = []
-    for key, _, tool, effect, _, text, _ in results[0]:
-        try:
-            result = None if text is None else decode("tool.result", text, blobs.__getitem__)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"the landed result of call '{key}' cannot be read: {error!r}; {RESTORE}") from error
-        calls.append(InflightCall(key, tool, effect, result if isinstance(result, Returned) else None))
-    return calls
 
 
 def runs(session_pk: int) -> Query[list[Run]]:

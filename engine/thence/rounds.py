@@ -14,9 +14,9 @@ from .codec import blob_sha
 from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, StartTool, Stopped
 from .facts import Denied, Returned, Text
 from .fold import Phase
+from .inflight import InflightCall
 from .judge import judge
 from .ledger import Ledger
-from .reads import InflightCall
 from .report import call_refused, call_returned, call_started, trace_of
 from .steps import OpenCall, Run
 

@@ -83,3 +83,7 @@ FROM session s
 JOIN run_identity i ON i.run_pk = (SELECT max(n.run_pk) FROM run_identity n WHERE n.session_pk = s.session_pk)
 JOIN run r ON r.run_pk = i.run_pk
 WHERE r.status NOT IN ('completed', 'failed', 'cancelled', 'parked') ORDER BY s.session_pk;
+
+-- name: session_without_index
+-- Whether the table holds a session that the index did not find: then the index is damaged.
+SELECT count(*) FROM session NOT INDEXED WHERE session_id = :session_id;

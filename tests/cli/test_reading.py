@@ -146,7 +146,7 @@ def test_ls_by_tags(invoke):
         (["tail", "t-0"], 3, "that is a session"),
         (["ls", "--db", "nothing.db"], 3, "--db"),
         (["ls", "--json", "--nl"], 2, "exclude each other"),
-        (["resume", "x"], 2, "No such command"),
+        (["nonsense", "x"], 2, "No such command"),
         (["facts"], 2, "Missing argument"),
         (["facts", "t-0", "--after", "-1"], 2, "--after"),
     ],
@@ -162,7 +162,7 @@ def test_what_is_wrong(invoke, tmp_path, monkeypatch, words, code, message):
     assert not (tmp_path / "nothing.db").exists()
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "run", "demo"])
+@pytest.mark.parametrize("command", [*COMMANDS, "run", "resume", "cancel", "demo"])
 def test_each_command_has_help(invoke, command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -172,7 +172,7 @@ def test_each_command_has_help(invoke, command):
 
 
 def test_no_command_is_untested(invoke):
-    assert set(cli.commands) == {*COMMANDS, "run", "demo"}
+    assert set(cli.commands) == {*COMMANDS, "run", "resume", "cancel", "demo"}
 
 
 @pytest.mark.parametrize("content", [b"", b"text" * 300, None])

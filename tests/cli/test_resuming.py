@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import signal
-import sqlite3
+import subprocess
 
 import pytest
 
-from thence import Agent, SessionOptions, workspace_tools
-from thence.testing import ScriptedModel, call, reply
+from thence import Agent, SessionOptions
 
 DIES = """
 import os, signal, sys
-from thence import Agent, SessionOptions, workspace_tools
-from thence.host.workspace import Workspace
+from thence import Agent, SessionOptions
 from thence.testing import ScriptedModel, call, reply
 
 path, session_id, tool = sys.argv[1:]
@@ -253,24 +252,28 @@ def test_a_living_owner_is_asked_for(shell, provider, live):
     assert [run["state"] for run in json.loads(shell.ok("runs", "busy", "--json"))] == ["superseded", "completed"]
 
 
-@pytest.mark.parametrize("key", ["y\n", "n\n", "\x03"])
-def test_the_question_on_a_terminal(shell, provider, live, key):
+@pytest.mark.parametrize("key", ["y\n", "n\n", None])
+def test_the_question(shell, provider, live, key):
     run_id = last_run(shell, "busy")["last_run_id"]
     provider.answers = ["Taken over."]
     master, slave = pty.openpty()
-    process = shell.start("resume", run_id, "--force", stdin=slave, start_new_session=True, stderr=None)
+    process = shell.start("resume", run_id, "--force", stdin=slave)
     os.close(slave)
-    if key == "\x03":
-        # not the terminal's own process group: as the terminal would
-        while b"over?" not in os.read(process.stderr.fileno(), 4096) if process.stderr else False:
-            pass
-        process.terminate()
-    else:
+    assert process.stderr is not None
+    asked = ""
+    while "over? [y/N]:" not in asked:
+        asked += process.stderr.read(1)
+    assert max(map(len, asked.splitlines())) <= 100
+    if key is not None:
         os.write(master, key.encode())
+    while key is None and process.poll() is None:
+        # one that comes just before Python begins to read does not wake it
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2)
     out, _ = process.communicate(timeout=30)
     os.close(master)
-    expected = {"y\n": (0, "Taken over. \n"), "n\n": (1, "")}.get(key)
-    assert expected is None or (process.returncode, out) == expected
+    assert (process.returncode, out) == {"y\n": (0, "Taken over. \n"), "n\n": (1, "")}.get(key, (130, ""))
 
 
 def test_force_leaves_alone_what_is_not_of_that_run(shell, filled, provider, tmp_path):
@@ -350,12 +353,22 @@ def test_show_says_how_to_resume(shell, crashed):
 
 def test_tools_that_nobody_has_are_no_obstacle(shell, provider, tmp_path):
     """The model called a tool that never was: the refusal is given here as well as anywhere."""
+    program = """
+import os, signal, sys
+from thence import Agent, SessionOptions
+from thence.testing import ScriptedModel, call, reply
+def read(path: str) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+calls = [call("read", {"path": "notes.txt"}), call("malloc")]
+with Agent("thence.db", model=ScriptedModel([reply(calls=calls)]), tools=[read]) as agent:
+    agent.session(".", SessionOptions(session_id="s")).send("x")
+"""
+    (tmp_path / "notes.txt").write_text("Buy milk.\n")
     shell.env.update(provider.env())
-    path = tmp_path / "thence.db"
-    with Agent(path, model=ScriptedModel([reply(calls=[call("malloc", {})])]), tools=workspace_tools()) as agent:
-        agent.session(".", SessionOptions(session_id="s", max_tool_rounds=5)).stream("x").close()
-    state = last_run(shell, "s")
-    provider.answers = ["Fine.", "Fine."]
-    done = shell.run("resume", state["last_run_id"])
-    assert "FOREIGN" not in done.stderr and "not here" not in done.stderr
-    assert sqlite3.connect(path).execute("SELECT count(*) FROM runs").fetchone()
+    assert shell.start(program=("-c", program)).wait(60) == -signal.SIGKILL
+    provider.answers = ["Fine."]
+    done = shell.run("resume", last_run(shell, "s")["last_run_id"])
+    assert (done.returncode, done.stdout) == (0, "Fine. \n"), done
+    milk, none = results(shell, "s")
+    assert milk == "Buy milk.\n" and "malloc" in none

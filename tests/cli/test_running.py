@@ -155,10 +155,11 @@ def test_ctrl_c_interrupts_and_says_how_to_go_on(shell, live, provider):
     (session,) = json.loads(shell.ok("ls", "--json"))
     run_id = session["last_run_id"]
     assert session["last_run_state"] == "interrupted"
-    assert f"run {run_id} was interrupted" in err and f"thence show {run_id}" in err and "--settle" in err
+    assert f"run {run_id} was interrupted" in err and f"thence show {run_id}\n" in err
+    assert f"thence resume {run_id}\n" in err and "--settle" in err
     assert "Traceback" not in err
     refused = shell.run("run", "-s", "busy", "Go on.")
-    assert refused.returncode == 1 and "--settle" in refused.stderr
+    assert refused.returncode == 1 and "--settle" in refused.stderr and f"thence resume {run_id}\n" in refused.stderr
     provider.answers = ["Going on."]
     went_on = shell.run("run", "-s", "busy", "--settle", "Go on.")
     assert (went_on.returncode, went_on.stdout) == (0, "Going on. \n")

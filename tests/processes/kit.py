@@ -53,6 +53,8 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # a group of its own, so that forked children can be cleaned away with it
+            start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -120,8 +122,10 @@ class Child:
         return rest
 
     def clean_up(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # nobody of the group is left
         self.process.wait(GENEROUS_S)
         for thread in self._threads:
             thread.join(5)

@@ -129,14 +129,15 @@ def test_a_resume_that_fails_is_what_send_says(face: str, db: Path) -> None:
 
 
 def test_an_unknown_way_is_refused(db: Path) -> None:
+    guess: Any = "guess"
     by_hand(db, SCRIPT, wrap=STARTED)
     before = run_rows(db)
     with Agent(db, model=Again(SCRIPT), tools=Tools().all(), durability="process") as agent:
         session = agent.resume_session("s")
         with pytest.raises((ValueError, TypeError)):
-            session.send("Go on.", on_interrupted="guess")
+            session.send("Go on.", on_interrupted=guess)
         with pytest.raises(SessionConfiguration):
-            agent.session("/w", SessionOptions(on_interrupted="guess"))  # type: ignore[arg-type]
+            agent.session("/w", SessionOptions(on_interrupted=guess))
     assert run_rows(db) == before
 
 

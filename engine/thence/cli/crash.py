@@ -224,9 +224,9 @@ def _conclude(settings: Settings, story: _Story) -> int:
     for passed, claim in story.checks:
         click.echo(f"  {'ok' if passed else 'NO'}  {claim}")
     click.echo(
-        f"\nOne gap no library can close: had the kill come after '{DIES_IN}' was in the ledger\n"
-        "and before its result was in the file, it would be in the ledger twice. For tools\n"
-        'where that matters: ToolContext.idempotency_key, or @tool(effect="once").'
+        f"\nOne gap no library can close: had the kill come after '{DIES_IN}' was in the\n"
+        "ledger and before its result was in the file, it would be in the ledger twice.\n"
+        'Where that matters: ToolContext.idempotency_key, or @tool(effect="once").'
     )
     click.secho("\nLook yourself:", bold=True)
     for words in (("show", story.session_id), ("runs", story.session_id), ("show", story.control_id)):

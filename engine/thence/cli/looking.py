@@ -19,6 +19,7 @@ from ..reads import PAGE, SessionRow
 from ..runs import Run, TraceEvent
 from ..store import locks
 from ..store.readonly import ReadOnlyStore
+from ..writes import Head
 from .errors import NotFound
 
 R = TypeVar("R")
@@ -201,7 +202,7 @@ class Look:
         head = self.ask(reads.head(branch))
         while head is not None and after_seq < head.seq:
             # the library's own select, without its decoder, which stops at a kind that it does not know
-            select = reads.facts(branch, after_seq, PAGE).selects[0]
+            select = reads.facts(branch, Head(after_seq, b""), PAGE).selects[0]
             yield from self.ask(Query((select,), lambda rows: [_raw(row) for row in rows[0]]))
             after_seq += PAGE
 

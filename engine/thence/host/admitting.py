@@ -127,7 +127,7 @@ def give_back(ids: RunIds) -> Flow[None]:
 def _log_of(order: Order, ids: RunIds) -> Flow[Log]:
     log = order.log
     if log is None or log.branch_pk != ids.branch_pk:
-        log = Log(ids.branch_pk)
+        log = Log(ids.branch_pk, ids.session_pk)
     yield from catch_up(log)
     if log.head != ids.head:
         raise StoreError(

@@ -8,9 +8,10 @@ from .. import reads, writes
 from ..effects import Commit, Flow, Now, Read
 from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
 from ..fold import Phase
+from ..inflight import InflightCall
 from ..log import Log
 from ..plan import Plan
-from ..reads import PAGE, InflightCall
+from ..reads import PAGE
 from ..rounds import UNKNOWN_OUTCOME
 from ..writes import Head, RunIds
 
@@ -20,7 +21,7 @@ NOT_RUN = "interrupted, not run"
 def catch_up(log: Log) -> Flow[None]:
     """Fold the facts that others have written since this log was last read; costs one read when there are none."""
     while True:
-        page = yield from Read(reads.facts(log.branch_pk, log.head.seq))
+        page = yield from Read(reads.facts(log.branch_pk, log.head, session_pk=log.session_pk))
         if page:
             log.add(one.new for one in page)
             log.head = Head(page[-1].fact.seq, page[-1].hash)

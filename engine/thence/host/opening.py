@@ -11,7 +11,7 @@ from typing import Any
 from .. import reads, sessions
 from ..codec import encode_row
 from ..effects import Commit, Flow, Read
-from ..errors import SessionNotFound
+from ..errors import SessionNotFound, StoreError
 from ..identity import check_id, check_memory_on_resume
 from ..limits import Retention
 from ..models.resolve import resolve_model
@@ -38,6 +38,8 @@ def open_session(
     session_id = chosen.session_id or (yield from _free_session_id(env))
     row = yield from Read(reads.session(session_id))
     if row is None:
+        if chosen.session_id is not None and (yield from Read(reads.session_without_index(session_id))):
+            raise StoreError(f"session '{session_id}' is there, but its index does not know it; {reads.RESTORE}")
         if must_exist:
             raise SessionNotFound(session_id)
         row = yield from _create(agent, env, session_id, chosen, folder or check_workspace("."))

@@ -17,6 +17,7 @@ from ..log import Log
 from ..plan import Plan
 from ..reads import PAGE
 from ..runs import Run, SessionInfo, TraceEvent
+from ..writes import BEGINNING, Head
 from .core import AgentCore, SessionCore
 from .loading import catch_up
 
@@ -121,12 +122,14 @@ def list_facts(core: SessionCore, after_seq: int) -> Flow[list[Fact]]:
         raise ValueError("'after_seq' must not be negative")
     row = yield from Read(reads.session(core.session_id))
     found: list[Fact] = []
+    # The hash of the fact before the first is not known: only from there on is the chain checked.
+    after = Head(after_seq, b"") if after_seq else BEGINNING
     while row is not None:
-        page = yield from Read(reads.facts(row.live_branch, after_seq))
+        page = yield from Read(reads.facts(row.live_branch, after, session_pk=core.session_pk))
         found.extend(one.fact for one in page)
         if len(page) < PAGE:
             break
-        after_seq = page[-1].fact.seq
+        after = Head(page[-1].fact.seq, page[-1].hash)
     return found
 
 
@@ -135,7 +138,7 @@ def history(core: SessionCore) -> Flow[list[Message]]:
     row = yield from Read(reads.session(core.session_id))
     if row is None:
         return []
-    log = Log(row.live_branch)
+    log = Log(row.live_branch, core.session_pk)
     yield from catch_up(log)
     return list(log.transcript.snapshot())
 

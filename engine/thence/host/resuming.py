@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from .. import reads, writes
+from .. import inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..errors import RunFailed, RunIdentityConflict, RunInterrupted, SessionBusy, SessionError
@@ -21,7 +21,7 @@ from ..reads import PAGE, LastRun, RunIdentity
 from ..report import start_of_run
 from ..runs import TERMINAL, Run
 from ..turn import Outcome, Turn
-from ..writes import SCHEMA_VERSION, RunIds
+from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
 from .admitting import Order, operate
 from .drive import Take
 from .world import RunWorld
@@ -103,7 +103,7 @@ def _check_checkpoint(last: LastRun) -> Flow[None]:
 
 def _go_on(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) -> Flow[Outcome]:
     """A new run on a new branch; the old run's row and facts stay as they are."""
-    calls = yield from Read(reads.inflight(ids.session_pk))
+    calls = yield from Read(inflight.calls_in_flight(ids.session_pk))
     ids, returned = yield from _begin(order, world, ids, log, last)
     branch_pk, run_pk = returned[0][0][0], returned[1][0][0]
     log.branch_pk = branch_pk
@@ -157,7 +157,7 @@ def recorded_outcome(branch_pk: int, run_id: str) -> Flow[Outcome]:
     """
     oldest = yield from Read(reads.oldest_run(run_id))
     state: State | None = None
-    after = 0 if oldest is None else oldest.first_seq - 1
+    after = BEGINNING if oldest is None else Head(oldest.first_seq - 1, b"")
     while True:
         page = yield from Read(reads.facts(branch_pk, after))
         for one in page:
@@ -166,7 +166,7 @@ def recorded_outcome(branch_pk: int, run_id: str) -> Flow[Outcome]:
                 return _outcome_of(run_id, state, one.new.payload)
         if len(page) < PAGE:
             raise SessionError(f"the facts of run '{run_id}' hold no end of its turn")
-        after = page[-1].fact.seq
+        after = Head(page[-1].fact.seq, page[-1].hash)
 
 
 def _before(key: str) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import reads, writes
+from .. import inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..errors import RunInterrupted, SessionError
@@ -51,7 +51,7 @@ def _see_to_unfinished(order: Order, ids: RunIds, log: Log) -> Flow[None]:
     if log.state.phase is Phase.IDLE:
         return
     last = yield from Read(reads.last_run(ids.session_pk))
-    calls = yield from Read(reads.inflight(ids.session_pk))
+    calls = yield from Read(inflight.calls_in_flight(ids.session_pk))
     failed = last is not None and last.status == "failed"
     if not failed and order.on_interrupted != "settle":
         open_calls = tuple(call.key for call in log.state.open)

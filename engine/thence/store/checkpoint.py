@@ -80,6 +80,26 @@ class Checkpointer:
         Raises:
             sqlite3.Error: the checkpoint failed; the WAL still holds everything.
         """
+        try:
+            _, log, done = self._fold(writer, rollback)
+        except sqlite3.Error:
+            # the connection may be what is wrong; and trying again at every commit would cost as much as it says
+            broken = self.take()
+            if broken is not None:
+                broken.close()
+            self._retry_at = self._written + SOFT_BYTES
+            raise
+        self.count += 1
+        # beside a reader's snapshot it reports success with frames left: only the counts tell
+        complete = log == done
+        if complete:
+            self._written = self._retry_at = 0
+        else:
+            # pressing on while a reader holds it back would cost a sync per commit for nothing
+            self._retry_at = self._written + SOFT_BYTES
+        return Folded(complete, log)
+
+    def _fold(self, writer: sqlite3.Connection, rollback: Callable[[], None]) -> tuple[int, int, int]:
         if self._connection is None:
             # it must not wait: what a reader holds back now is folded next time
             self._connection = connect(self._target, busy_timeout_s=0)
@@ -95,16 +115,8 @@ class Checkpointer:
             row = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         else:
             row = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        self.count += 1
-        _, log, done = row
-        # beside a reader's snapshot it reports success with frames left: only the counts tell
-        complete = log == done
-        if complete:
-            self._written = self._retry_at = 0
-        else:
-            # pressing on while a reader holds it back would cost a sync per commit for nothing
-            self._retry_at = self._written + SOFT_BYTES
-        return Folded(complete, log)
+        busy, log, done = row
+        return busy, log, done
 
     def take(self) -> sqlite3.Connection | None:
         """Hand the connection over to whoever closes it."""

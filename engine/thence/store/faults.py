@@ -42,12 +42,13 @@ def breaks_connection(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and primary(error) == sqlite3.SQLITE_IOERR
 
 
+RESTORE = "restore a copy, or read what is left of it with sqlite3"
+"""The way out of damage, in the same words everywhere."""
+
+
 def corrupt_message(path: Path | None, detail: object) -> str:
     """Names the file and the way out, once and the same everywhere."""
-    return (
-        f"{path or 'the database in memory'} is damaged ({detail}). Stop every process that uses it, look with "
-        f"'thence --db FILE doctor', then restore a copy made by 'thence backup'"
-    )
+    return f"{path or 'the database in memory'} is damaged ({detail}). Stop every process that uses it, then {RESTORE}"
 
 
 def refusal(code: str, message: str) -> StoreError:

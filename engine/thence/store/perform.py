@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import StoreError
+from ..errors import StoreError, ThenceError
 from ..plan import Op, Plan, Query, Returned, Rows, Select, T
-from .faults import BAD_VALUES, refusal, translate
+from .faults import BAD_VALUES, RESTORE, refusal, translate
 from .sql import Schema, own
 
 FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, StoreError, *BAD_VALUES)
@@ -54,6 +55,24 @@ def _check(cursor: sqlite3.Cursor, op: Op, changed: int) -> None:
         raise StoreError(f"'{op.statement}' cannot be counted over several rows")
     if changed != op.expect:
         raise refusal(op.refusal, f"'{op.statement}' changed {changed} row(s) where {op.expect} must change")
+
+
+def decode(query: Query[T], rows: Sequence[Rows], path: Path | None) -> T:
+    """The value that ``rows`` stand for.
+
+    Raises:
+        StoreError: rows that no version of ours can have written: the file is damaged.
+    """
+    try:
+        return query.decode(rows)
+    except ThenceError:
+        raise
+    except Exception as error:
+        names = ", ".join(select.statement for select in query.selects)
+        where = "the database in memory" if path is None else str(path)
+        raise StoreError(
+            f"{where}: what {names} found cannot be read ({error!r}); the file is damaged: {RESTORE}"
+        ) from error
 
 
 def read_snapshot(connection: sqlite3.Connection, query: Query[T], schema: Schema, path: Path | None) -> list[Rows]:

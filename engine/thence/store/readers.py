@@ -14,7 +14,7 @@ from ..errors import StoreError
 from ..plan import Query, Rows, T
 from .connect import READER_PRAGMAS
 from .faults import translate
-from .perform import FAILURES, read_snapshot
+from .perform import FAILURES, decode, read_snapshot
 from .sql import Schema
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Readers:
             self._free.append(connection)
             if self._closed:
                 self.close()
-        return query.decode(rows)
+        return decode(query, rows, self._path)
 
     def _take(self) -> sqlite3.Connection:
         try:
@@ -116,7 +116,7 @@ class AsyncReaders:
             raise translate(error, self._path, "reading") from error
         finally:
             self._leave()
-        return query.decode(rows)
+        return decode(query, rows, self._path)
 
     async def _snapshot(self, connection: aiosqlite.Connection, query: Query[T]) -> list[Rows]:
         selects = query.selects

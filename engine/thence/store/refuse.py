@@ -128,17 +128,20 @@ def probe(path: Path, schema: Schema) -> State:
     """
     if not _size(path):
         return "new"
+    if _size(path.with_name(path.name + "-journal")):
+        # Somebody died while making or changing the file: only SQLite's own recovery can tell what it was before.
+        return _look(path, schema, mode="rw")
     if wal_size(path):
         # enough to tell a stranger's file, whose -shm we should not make
         _refuse_stranger(path)
-        return _look(path, schema, immutable=False)
+        return _look(path, schema)
     try:
         return _look(path, schema, immutable=True)
     except FileRefused:
         # without locks a look beside a writer may see half a change; a -wal since then means there is one
         if not wal_size(path):
             raise
-    return _look(path, schema, immutable=False)
+    return _look(path, schema)
 
 
 def _refuse_stranger(path: Path) -> None:
@@ -157,9 +160,9 @@ def _refuse_stranger(path: Path) -> None:
         raise _foreign(path, found)
 
 
-def _look(path: Path, schema: Schema, *, immutable: bool) -> State:
+def _look(path: Path, schema: Schema, *, mode: str = "ro", immutable: bool = False) -> State:
     try:
-        connection = connect_reader(uri(path, mode="ro", **({"immutable": "1"} if immutable else {})))
+        connection = connect_reader(uri(path, mode=mode, **({"immutable": "1"} if immutable else {})))
         try:
             return examine(connection, path, schema)
         finally:

@@ -18,7 +18,7 @@ from . import fork, locks, opening, refuse
 from .aio import WriterThread
 from .checkpoint import Checkpointer
 from .connect import connect_memory, connect_reader, create_schema, uri
-from .perform import read_snapshot
+from .perform import decode, read_snapshot
 from .readers import AsyncReaders, Readers
 from .sql import Schema, load
 from .writer import Job, Writer
@@ -186,7 +186,7 @@ class SqliteStore:
             if connection is None:
                 raise StoreError("the database in memory is lost")
             rows = read_snapshot(connection, query, self._schema, None)
-        return query.decode(rows)
+        return decode(query, rows, None)
 
     async def aread(self, query: Query[T]) -> T:
         """As :meth:`read`, from a coroutine."""
