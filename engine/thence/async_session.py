@@ -72,7 +72,7 @@ class AsyncSession(SessionBase):
         running = AsyncRunning(core, assignment)
         await running.start_and_begin()
         run = await self._do(recovering.must_run(core, assignment))
-        return AsyncSpawnedRun(run, False, lambda: self._join(running))
+        return AsyncSpawnedRun(run, running.was_replayed, lambda: self._join(running))
 
     async def _join(self, running: AsyncRunning) -> SendResult:
         return result_of(await running.join())

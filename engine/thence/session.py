@@ -111,7 +111,7 @@ class Session(SessionBase):
         running = SyncRunning(core, assignment)
         running.start_and_begin()
         run = self._do(recovering.must_run(core, assignment))
-        return SpawnedRun(run, False, lambda: result_of(running.join()))
+        return SpawnedRun(run, running.was_replayed, lambda: result_of(running.join()))
 
     def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(self._do(recovering.await_run(self._core, assignment)))

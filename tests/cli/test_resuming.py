@@ -273,7 +273,8 @@ def test_the_question(shell, provider, live, key):
             process.wait(2)
     out, _ = process.communicate(timeout=30)
     os.close(master)
-    assert (process.returncode, out) == {"y\n": (0, "Taken over. \n"), "n\n": (1, "")}.get(key, (130, ""))
+    expected = {"y\n": (0, "Taken over. \n"), "n\n": (1, ""), None: (130, "")}
+    assert (process.returncode, out) == expected[key]
 
 
 def test_force_leaves_alone_what_is_not_of_that_run(shell, filled, provider, tmp_path):

@@ -190,9 +190,3 @@ def test_a_file_that_may_not_grow(spawn, db):
     child.expect("True")
     child.finish()
     verify(db)
-
-
-def test_an_error_of_the_store_is_never_a_bare_sqlite_one(db):
-    """What `DiskFull` is to a caller who knows only the base."""
-    assert issubclass(DiskFull, StoreError)
-    assert issubclass(StoreError, RuntimeError)

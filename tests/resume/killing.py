@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ TURNS = 2
 PROGRAM = """
 import json, os, random, signal, sys, threading, time
 from thence import Agent, SessionOptions, ToolContext, tool
+from thence.host.toolkit import collect
 from thence.store import writer
 from thence.testing import reply, call
 
@@ -61,20 +63,22 @@ class Model:
         yield from said.deltas
         yield said.reply
 
-class Tools:
-    def __init__(self, path): self.path = path
-    def run(self, context, text):
-        note(self.path, "start", context.call_key, context.idempotency_key)
-        note(self.path, "end", context.call_key)
-        return text
-    def all(self):
-        @tool(effect="read")
-        def look(n: int, context: ToolContext) -> str: return self.run(context, f"look {n}")
-        @tool
-        def add(n: int, context: ToolContext) -> str: return self.run(context, f"add {n}")
-        @tool(effect="idempotent")
-        def put(n: int, context: ToolContext) -> str: return self.run(context, f"put {n}")
-        return [look, add, put]
+where = [""]
+
+def run(context, text):
+    note(where[0], "start", context.call_key, context.idempotency_key)
+    note(where[0], "end", context.call_key)
+    return text
+
+@tool(effect="read")
+def look(n: int, context: ToolContext) -> str: return run(context, f"look {n}")
+@tool
+def add(n: int, context: ToolContext) -> str: return run(context, f"add {n}")
+@tool(effect="idempotent")
+def put(n: int, context: ToolContext) -> str: return run(context, f"put {n}")
+
+# described once, before any fork: that costs more than a life
+tools = list(collect([look, add, put]).values())
 
 def life(order):
     commits = writer._COMMIT = Commits(order.get("at", 0), order.get("when"))
@@ -83,8 +87,8 @@ def life(order):
             time.sleep(order["after_s"])
             os.kill(os.getpid(), signal.SIGKILL)
         threading.Thread(target=die, daemon=True).start()
-    tools = Tools(order["ran"])
-    with Agent(order["db"], model=Model(), tools=tools.all(), durability=order.get("durability", "power")) as agent:
+    where[0] = order["ran"]
+    with Agent(order["db"], model=Model(), tools=tools, durability=order.get("durability", "power")) as agent:
         session = agent.session("/w", SessionOptions(session_id="s"))
         last = session.runs()[-1:]
         if last and last[0].state == "interrupted":
@@ -187,6 +191,7 @@ def executions(folder: Path) -> Ran:
     return Ran(started, ended, keys)
 
 
+@cache
 def program() -> dict[str, Any]:
     """The same model and tools, to go on with in this process."""
     names: dict[str, Any] = {"__name__": "killing_program"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import reads
+from .. import inflight, reads
 from ..canonical import NotJson, loads
 from ..errors import ThenceError
 from ..facts import Returned, Text
@@ -53,7 +53,7 @@ def open_calls(look: Look, session: SessionRow) -> list[OpenCall]:
             settled.add(str(fact.value.get("call_key")))
     if answer is None:
         return []
-    begun = {call.call_key: call for call in look.ask(reads.inflight(session.session_pk))}
+    begun = {call.call_key: call for call in look.ask(inflight.calls_in_flight(session.session_pk))}
     found: list[OpenCall] = []
     for position, (name, arguments) in enumerate(calls_of(answer.value)):
         key = f"{answer.key}-c{position}"

@@ -34,6 +34,8 @@ def known_run(core: SessionCore, assignment: Assignment) -> Flow[Run | None]:
 def must_run(core: SessionCore, assignment: Assignment) -> Flow[Run]:
     """The run of the assignment's id; one that was evicted meanwhile is told as what is known of it."""
     run_id = assignment.run_id or ""
+    if assignment.resume is not None and (yield from Read(reads.run_identity(run_id))) is None:
+        run_id = assignment.resume  # its turn had ended: no new run was recorded
     run = yield from run_snapshot(core, run_id)
     if run is not None:
         return run

@@ -79,6 +79,11 @@ class _Running:
         """Whether the operation is over, at the latest after ``timeout_s``."""
         return self.done.wait(timeout_s)
 
+    @property
+    def was_replayed(self) -> bool:
+        """It turned out that nothing was to be done: a recorded outcome was given."""
+        return self.outcome is not None and self.outcome.replayed
+
     def result(self) -> Outcome:
         """How it ended. Raises what the caller is to be told."""
         if self.error is not None:
