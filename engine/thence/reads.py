@@ -59,6 +59,7 @@ class LastRun:
     run_pk: int
     status: str
     error_code: str | None
+    error_message: str | None
 
 
 @dataclass(frozen=True, slots=True)

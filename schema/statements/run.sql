@@ -80,6 +80,6 @@ WHERE i.run_id = :run_id;
 
 -- name: run_last
 -- The newest run of a session: what a new turn finds. Its row may have been evicted: then it has ended.
-SELECT i.run_id, i.run_pk, coalesce(r.status, 'failed'), r.error_code
+SELECT i.run_id, i.run_pk, coalesce(r.status, 'failed'), r.error_code, r.error_message
 FROM run_identity i LEFT JOIN run r ON r.run_pk = i.run_pk
 WHERE i.session_pk = :session_pk ORDER BY i.run_pk DESC LIMIT 1;

@@ -59,7 +59,7 @@ def _see_to_unfinished(order: Order, ids: RunIds, log: Log) -> Flow[None]:
     if last is None:
         raise SessionError(f"the log of session '{order.session_id}' has an open turn and no run: it was damaged")
     ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-    ended = Ended("failed", last.error_code if failed else "INTERRUPTED")
+    ended = Ended("failed", last.error_code, last.error_message) if failed else Ended("failed", "INTERRUPTED")
     yield from settle_interrupted(ids, log, calls, ended, end_run=not failed)
 
 
