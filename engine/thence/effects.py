@@ -73,6 +73,11 @@ class Read(Effect[T]):
 
 
 @dataclass(slots=True)
+class SafePoint(Effect[Stopped | None]):
+    """Between two steps: whether somebody wants this run to stop, before anything else is started."""
+
+
+@dataclass(slots=True)
 class IsGuarded(Effect[bool]):
     """Whether there is a guard to ask just now: it may be set and cleared while a run is live."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from . import writes
 from .codec import blob_sha
-from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, StartTool, Stopped
+from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, SafePoint, StartTool, Stopped
 from .facts import Denied, Returned, Text
 from .fold import Phase
 from .inflight import InflightCall
@@ -53,6 +53,9 @@ class Rounds:
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
                 break
+            stopped = yield from SafePoint()
+            if stopped is not None:
+                return stopped
             batch: list[OpenCall] = []
             for verdict in verdicts:
                 if not isinstance(verdict, Run):

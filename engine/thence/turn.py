@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from . import writes
 from .chat import Request, ToolSpec, Usage
-from .effects import AskGuard, AskModel, Backoff, DrainTools, Flow, IsGuarded, ModelFailed, Now, Stopped
+from .effects import AskGuard, AskModel, Backoff, DrainTools, Flow, IsGuarded, ModelFailed, Now, SafePoint, Stopped
 from .errors import BudgetExhausted, ModelError, RunFailed, RunInterrupted, ThenceError
 from .facts import Asked, Ended, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, Phase, next_step
@@ -78,6 +78,9 @@ class Turn:
         attempt = 0
         while True:
             attempt += 1
+            stopped = yield from SafePoint()
+            if stopped is not None:
+                return (yield from self.stop(stopped))
             self._configure()
             self.ledger.say(start_of_request(number))
             refusal = yield from self._check_model_budget()

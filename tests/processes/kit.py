@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -122,19 +123,16 @@ class Child:
         return rest
 
     def clean_up(self) -> None:
-        try:
+        # none of the group may be left
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # nobody of the group is left
         self.process.wait(GENEROUS_S)
         for thread in self._threads:
             thread.join(5)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    continue
 
 
 def wait_for(look: Callable[[], Any], timeout_s: float = GENEROUS_S, pause_s: float = 0.01) -> Any:

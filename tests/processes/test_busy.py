@@ -77,7 +77,8 @@ def test_c05_a_hundred_times(spawn, tmp_path, db):
 
 def test_a_held_session_is_busy_elsewhere_and_free_afterwards(spawn, tmp_path):
     go = tmp_path / "go"
-    holder = spawn("""
+    holder = spawn(
+        """
 @tool
 def hold(context: ToolContext) -> str:
     say("holding")
@@ -87,7 +88,9 @@ with Agent(db, model=ScriptedModel([reply("", [call("hold")]), reply("Done.")]),
     say(agent._core.store.owner)
     say(agent.session(".", options(session_id="s")).send("Go.").status)
     hear()
-""", go)
+""",
+        go,
+    )
     owner = holder.line()
     holder.expect("holding")
     other = spawn("""

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from thence import Agent, AsyncAgent, DiskFull, SessionOptions, StoreError, tool
+from thence import Agent, AsyncAgent, DiskFull, SessionOptions, tool
 from thence.testing import ScriptedModel, call, reply
 
 from .kit import verify
@@ -56,7 +56,7 @@ def test_disk_full_in_the_sync_face(db):
     # reads work, what was acknowledged is there, each further write says the same
     facts = session.facts()
     assert len(facts) > kept
-    assert [run.result_text for run in session.runs()][0] == "First."
+    assert session.runs()[0].result_text == "First."
     assert ran
     with pytest.raises(DiskFull):
         session.emit({"type": "x", "payload": {"text": "z" * 400_000}})

@@ -64,7 +64,9 @@ def test_l06_from_the_first_instant(spawn, db, tmp_path):
     assert {mode for _, mode in made} == {"0600"}, made
 
 
-HOSTILE_PATHS = ["../../../tmp/pwn", "/etc/x", "a/b/c", "..", ".", "~/x", "-rf", "a\\b", "$(touch pwn)", "%2e%2e%2fx", "con", "x.db"]
+HOSTILE_PATHS = [
+    "../../../tmp/pwn", "/etc/x", "a/b/c", "..", ".", "~/x", "-rf", "a\\b", "$(touch pwn)", "%2e%2e%2fx", "con", "x.db",
+]  # fmt: skip
 
 LIFE = """
 names = json.loads(args[0])
@@ -86,7 +88,7 @@ say("done")
 @STRACE
 def test_l02_hostile_ids_make_no_file_anywhere(spawn, db, tmp_path):
     log = tmp_path / "trace"
-    calls = "trace=open,openat,creat,mkdir,mkdirat,symlink,symlinkat,link,linkat,rename,renameat,renameat2,mknod,mknodat"
+    calls = "trace=open,openat,creat,mkdir,mkdirat,symlink,symlinkat,link,linkat,rename,renameat,renameat2,mknod"
     child = spawn(
         LIFE, json.dumps(HOSTILE_PATHS), under=["strace", "-f", "-qq", "-s", "400", "-o", str(log), "-e", calls]
     )
@@ -111,9 +113,10 @@ def test_l02_nothing_is_beside_the_database_afterwards(spawn, db, tmp_path):
 SQLISH = [
     "'", '"', "''", "';--", "'; DROP TABLE fact;--", '"; DROP TABLE session;--', "x' OR '1'='1", "%", "_", "%%", "a_c",
     "*", "?", "??", ":session_id", "@x", "$x", "?1", "[a-z]", "{}", "[]", "null", "NULL", "None", "0", "00", "1", "-1",
-    "1e3", "NaN", "true", "s", "S", "ſ", "ı", "İ", "ß", "SS", "é", "é", "ﬁ", "Å", "Å", "‮evil", "‏", "​x", "﻿x",
-    "🙂", "👩‍👩‍👧", "𝕊", "\\", "\\0", "\\x00", "${jndi:x}", "<script>", "&amp;", "..", "../..", " s", "s ", "a" * 100_000,
-    "日本語", "\U0010ffff",
+    "1e3", "NaN", "true", "s", "S", "\u017f", "\u0131", "\u0130", "\u00df", "SS", "\u00e9", "e\u0301", "\ufb01",
+    "\u212b", "\u00c5", "A\u030a", "\u202eevil", "\u200f", "\u200bx", "\ufeffx", "\U0001f642", "\U0001d54a", "\\",
+    "\\x00", "${jndi:x}", "<script>", "&amp;", "..", "../..", " s", "s ", "a" * 100_000, "\u65e5\u672c", "\U0010ffff",
+    "\\0", "\ufffe", "\ue000", "a\u2028b",
 ]  # fmt: skip
 
 
@@ -141,7 +144,7 @@ def test_l01_sixty_hostile_ids_and_tags_are_found_by_equality_only(db):
                 assert [info.session_id for info in agent.list_sessions(**{tag: name})] == [name]
             (run,) = session.runs()
             assert run.prompt == name
-        for missing in ("s'", "%s%", "A" * 100_000, "none", "sſ"):
+        for missing in ("s'", "%s%", "A" * 100_000, "none", "s\u017f"):
             assert agent.list_sessions(tenant_id=missing) == []
             with pytest.raises(ThenceError, match="Session not found"):
                 agent.resume_session(missing)

@@ -31,7 +31,9 @@ ATTEMPTS = {
 @pytest.mark.parametrize("what", ATTEMPTS)
 def test_e11_children_are_refused_and_the_parent_goes_on(spawn, db, what):
     """Three children, each tries, closes and leaves as usual; the parent then goes on ten times."""
-    parent = spawn(QUIET + """
+    parent = spawn(
+        QUIET
+        + """
 import itertools
 agent = Agent(db, model=ScriptedModel(itertools.repeat(reply("Done."))))
 session = agent.session(".", options(session_id="s"))
@@ -53,7 +55,9 @@ for number in range(3):
 say(json.dumps([session.send(f"After {n}.").status for n in range(10)]))
 say(len(session.facts()))
 agent.close()
-""", json.dumps(ATTEMPTS[what]))
+""",
+        json.dumps(ATTEMPTS[what]),
+    )
     children = [parent.line() for _ in range(3)]
     assert json.loads(parent.line()) == ["completed"] * 10
     parent.expect(str(1 + 11 * 3))
@@ -63,7 +67,9 @@ agent.close()
 
 
 def test_e11_the_async_face(spawn, db):
-    parent = spawn(QUIET + """
+    parent = spawn(
+        QUIET
+        + """
 import itertools
 async def child(session):
     refused = 0
@@ -88,7 +94,8 @@ async def main():
             say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         say(json.dumps([(await session.send(f"After {n}.")).status for n in range(10)]))
 asyncio.run(main())
-""")
+"""
+    )
     for _ in range(3):
         parent.expect("3")
     assert json.loads(parent.line()) == ["completed"] * 10
@@ -99,7 +106,9 @@ asyncio.run(main())
 @pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)", "return 'in the child'"])
 def test_e11_a_tool_that_forks(spawn, db, leave):
     """The child of a tool may leave as it likes, or even go on as if it were the run: the file is the parent's."""
-    parent = spawn(QUIET + f"""
+    parent = spawn(
+        QUIET
+        + f"""
 @tool
 def forks() -> str:
     pid = os.fork()
@@ -116,7 +125,8 @@ say(session.send("Go.").text)
 say(json.dumps([m.text for m in session.history() if m.role == "tool"]))
 say(session.send("Go on.").text)
 agent.close()
-""")
+"""
+    )
     parent.expect("Done.")
     (said,) = json.loads(parent.line())
     if leave == "os._exit(0)":
@@ -128,7 +138,9 @@ agent.close()
 
 def test_e11_a_child_opens_the_file_for_itself(spawn, db):
     """What the child may do: open another agent. A living child does not keep its parent's session either."""
-    parent = spawn(QUIET + """
+    parent = spawn(
+        QUIET
+        + """
 agent = Agent(db, model=ScriptedModel([reply("Parent.")] * 3))
 session = agent.session(".", options(session_id="p"))
 session.send("Go.")
@@ -143,18 +155,22 @@ if pid == 0:
 say(pid)
 hear()
 os._exit(0)
-""")
+"""
+    )
     child_pid, text = sorted([parent.line(), parent.line()])
     assert text == "Child."
     # the parent dies; its forked child lives on, and must not look like the parent
     parent.tell()
     parent.process.wait(30)
-    other = spawn("""
+    other = spawn(
+        """
 with Agent(db, model=ScriptedModel([reply("Mine.")])) as agent:
     say(json.dumps([info.busy for info in agent.list_sessions()]))
     say(agent.resume_session("p").send("Go.").text)
 os.kill(int(args[0]), signal.SIGKILL)
-""", child_pid)
+""",
+        child_pid,
+    )
     assert json.loads(other.line()) == [False, False]
     other.expect("Mine.")
     other.finish()
@@ -162,7 +178,9 @@ os.kill(int(args[0]), signal.SIGKILL)
 
 
 def test_e11_a_multiprocessing_worker_and_a_subprocess_are_harmless(spawn, db):
-    parent = spawn(QUIET + """
+    parent = spawn(
+        QUIET
+        + """
 import multiprocessing, subprocess
 def work(number): return number * number
 if True:
@@ -173,7 +191,8 @@ if True:
     subprocess.run(["true"], check=True)
     say(session.send("Go.").text)
     agent.close()
-""")
+"""
+    )
     parent.expect("[0, 1, 4, 9]")
     parent.expect("B.")
     parent.finish()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from thence import Agent, AsyncAgent, SessionOptions, tool
-from thence.testing import ScriptedModel, call, reply
+from thence.testing import call, reply
 
 from .kit import Plain, verify
 
@@ -126,7 +126,8 @@ BUSY_WRITER = """
 class Rounds:
     name = "rounds"
     def stream(self, request):
-        tools = sum(m.role == "tool" for m in request.messages[max(i for i, m in enumerate(request.messages) if m.role == "user"):])
+        asked = max(place for place, message in enumerate(request.messages) if message.role == "user")
+        tools = sum(message.role == "tool" for message in request.messages[asked:])
         calls = [call("look", {"n": tools + k, "t": time.time()}) for k in range(4)] if tools < 12 else ()
         yield reply("x" * 300, calls).reply
 

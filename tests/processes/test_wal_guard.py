@@ -72,5 +72,5 @@ def test_e02_the_guard_is_active_where_the_bug_is(spawn, db, version, repaired):
     # SQLite itself must not checkpoint behind our back on any writing connection
     automatic = [text for _, text in log if "WAL_AUTOCHECKPOINT" in text]
     assert automatic
-    assert all(text.endswith("=0") or text.endswith("(0)") for text in automatic)
+    assert all(text.endswith(("=0", "(0)")) for text in automatic)
     verify(db)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -171,17 +173,18 @@ def test_b05_once_is_charged_once(face: str, db: Path) -> None:
 
 
 def test_the_key_is_the_same_in_a_copy_of_the_file(face: str, db: Path, quick: Path) -> None:
-    """SHA-256 of session, chain hash at the answer, position (§7)."""
-    import hashlib
-
+    """SHA-256 of session, chain hash at the answer and position (§7): nothing of the machine or the run is in it."""
+    script = [calls("add:1", "add:2"), done()]
     before = Tools()
-    by_hand(db, [calls("add:1", "add:2"), done()], tools=before)
+    by_hand(db, script, wrap=RAN, tools=before)
+    shutil.copy(db, quick / "copy.db")
     with Eyes(db) as eyes:
-        anchor = eyes.one("SELECT hash FROM facts WHERE kind = 'model.turn' ORDER BY seq")
-    assert [one.idempotency_key for one in before.ran] == [
-        hashlib.sha256(f"s\n{anchor}\n{position}".encode()).hexdigest() for position in range(2)
-    ]
-    assert quick.exists() and face
+        anchor = eyes.one("SELECT hash FROM facts WHERE kind = 'model.turn'")
+    expected = [hashlib.sha256(f"s\n{anchor}\n{position}".encode()).hexdigest() for position in range(2)]
+    assert [one.idempotency_key for one in before.ran] == expected[:1]
+    for path in (db, quick / "copy.db"):
+        after = resume(face, path, last_run(path) or "", script)
+        assert [one.idempotency_key for one in after.tools.ran] == expected
 
 
 def test_a01_a_call_without_a_result(face: str, db: Path) -> None:

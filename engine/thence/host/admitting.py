@@ -51,13 +51,26 @@ class Assignment:
 
 
 def make_order(
-    core: SessionCore, assignment: Assignment, setup: Setup | None = None, begun: Callable[[], None] | None = None
+    core: SessionCore,
+    assignment: Assignment,
+    setup: Setup | None = None,
+    begun: Callable[[], None] | None = None,
+    *,
+    admitted: bool = False,
 ) -> Order:
-    """The order for an assignment of a session, as the session stands now."""
+    """The order for an assignment of a session, as the session stands now.
+
+    ``admitted``: the caller is the session's live operation here, so no claim of this process is anybody else's.
+    """
+    agent = core.agent
+
+    def owner_alive(owner: str) -> bool:
+        return not (admitted and owner == agent.store.owner) and agent.owner_alive(owner, core.session_id)
+
     return Order(
         session_id=core.session_id,
         owner=core.agent.store.owner,
-        owner_alive=core.agent.owner_alive,
+        owner_alive=owner_alive,
         new_run_id=lambda: f"run-{core.env.id_generator.next_id()}",
         setup=setup or core.setup(streaming=False),
         prompt=assignment.prompt,

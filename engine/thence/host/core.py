@@ -105,9 +105,10 @@ class AgentCore:
             if self.live.get(session_id) is operation:
                 del self.live[session_id]
 
-    def owner_alive(self, owner: str) -> bool:
-        """Whether the process that named itself ``owner`` still holds its kernel lock."""
-        return owner == self.store.owner or self.store.owner_alive(owner)
+    def owner_alive(self, owner: str, session_id: str) -> bool:
+        """Whether the session's claim by ``owner`` counts: that process still holds its kernel lock, and if it is this
+        process, the session has a live operation here (§8)."""
+        return session_id in self.live if owner == self.store.owner else self.store.owner_alive(owner)
 
 
 @dataclass(slots=True, eq=False)

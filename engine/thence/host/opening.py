@@ -37,9 +37,11 @@ def open_session(
     folder = None if workspace is None else check_workspace(workspace)
     session_id = chosen.session_id or (yield from _free_session_id(env))
     row = yield from Read(reads.session(session_id))
-    if row is None:
-        if chosen.session_id is not None and (yield from Read(reads.session_without_index(session_id))):
+    if row is None and chosen.session_id is not None and (yield from Read(reads.session_without_index(session_id))):
+        row = yield from Read(reads.session(session_id))  # somebody may have made it between the two looks
+        if row is None:
             raise StoreError(f"session '{session_id}' is there, but its index does not know it; {reads.RESTORE}")
+    if row is None:
         if must_exist:
             raise SessionNotFound(session_id)
         row = yield from _create(agent, env, session_id, chosen, folder or check_workspace("."))

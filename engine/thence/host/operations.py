@@ -34,7 +34,7 @@ def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[l
     while True:
         page = yield from Read(reads.sessions(dict(filters), after))
         for row in page:
-            busy = row.owner is not None and agent.owner_alive(row.owner)
+            busy = row.owner is not None and agent.owner_alive(row.owner, row.session_id)
             found.append(
                 SessionInfo(
                     session_id=row.session_id,
@@ -54,8 +54,9 @@ def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[l
 
 
 def _seen(agent: AgentCore, run: Run) -> Run:
-    alive = {run.owner: agent.owner_alive(run.owner)} if run.owner is not None and not run.is_terminal else {}
-    return run.seen_by(alive)
+    if run.owner is None or run.is_terminal:
+        return run.seen_by({})
+    return run.seen_by({run.owner: agent.owner_alive(run.owner, run.session_id)})
 
 
 def list_runs(core: SessionCore) -> Flow[list[Run]]:

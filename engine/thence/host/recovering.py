@@ -70,10 +70,5 @@ def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
     return [
         (session_id, run_id)
         for session_id, run_id, owner in found
-        if session_id not in agent.live and (owner is None or not _lives(agent, owner))
+        if owner is None or not agent.owner_alive(owner, session_id)
     ]
-
-
-def _lives(agent: AgentCore, owner: str) -> bool:
-    """Inside this process a claim counts only while its registry holds the live operation (§8)."""
-    return owner != agent.store.owner and agent.owner_alive(owner)

@@ -37,7 +37,7 @@ def resume_flow(order: Order, world: RunWorld, run_id: str) -> Flow[Outcome]:
         SessionBusy: somebody else has the session, or resumed the run first.
         RunFailed: the run's turn had failed; its recorded error again.
     """
-    order.prompt = resume_prompt(run_id)
+    order = replace(order, prompt=resume_prompt(run_id))
     if order.run_id is not None:
         known = yield from replay_of(order, sha256_hex(order.prompt))
         if known is not None:
@@ -108,7 +108,7 @@ def _go_on(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) 
     branch_pk, run_pk = returned[0][0][0], returned[1][0][0]
     log.branch_pk = branch_pk
     ids = replace(ids, branch_pk=branch_pk, run_pk=run_pk)
-    world.station.enter(ids, keep_numbering=True)
+    world.station.enter(ids, keep_numbering=True, goes_on_from=last.run_pk)
     if order.begun is not None:
         order.begun()
     turn = Turn(ids, log, order.setup)

@@ -53,7 +53,7 @@ class _Running:
         show = None if buffer is None else buffer.put
         self.events = buffer
         self.world = world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
-        order = make_order(core, self.assignment, setup, begun)
+        order = make_order(core, self.assignment, setup, begun, admitted=True)
         if self.assignment.resume is None:
             return send_flow(order, world), world
         return resume_flow(order, world, self.assignment.resume), world

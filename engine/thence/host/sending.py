@@ -41,7 +41,8 @@ def send_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
     except RunInterrupted as interrupted:
         if order.on_interrupted != "resume" or interrupted.run_id is None:
             raise
-        earlier = yield from resume_flow(order, world, interrupted.run_id)
+        earlier = yield from resume_flow(replace(order, run_id=None, begun=None), world, interrupted.run_id)
+        order.log = None  # it goes on in another branch
     if earlier.status != "completed" or world.station.stopped is not None:
         return earlier
     return (yield from once(order, operate(order, world, body)))

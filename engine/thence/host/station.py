@@ -54,13 +54,18 @@ class Station:
         self.next_sequence = 0
         self.next_delta = 1
         self._last_ms = 0
-        self._polled = time.monotonic()
+        self._polled = 0.0  # what waits since before this run is taken first
+        self._answers_for: set[int] = set()
         limit = around.limits.max_execution_time_ms
         self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
 
-    def enter(self, ids: RunIds, *, keep_numbering: bool = False) -> None:
-        """From now on this is the run that is done here; a new one numbers its events from 0."""
+    def enter(self, ids: RunIds, *, keep_numbering: bool = False, goes_on_from: int | None = None) -> None:
+        """From now on this is the run that is done here; a new one numbers its events from 0.
+
+        Orders for the run that it goes on from are orders for it.
+        """
         self.ids = ids
+        self._answers_for = {number for number in (ids.run_pk, goes_on_from) if number is not None}
         if not keep_numbering:
             self.next_sequence, self.next_delta = 0, 1
 
@@ -74,6 +79,12 @@ class Station:
         """Something is in the inbox: do not wait for the next poll."""
         self._polled = 0.0
         self.post(Wake())
+
+    def safe_point(self) -> Flow[Stopped | None]:
+        """Whether the run is to stop, by what is known here and in the inbox."""
+        if time.monotonic() >= self._polled + POLL_S:
+            yield from self._poll_inbox()
+        return self.stopped
 
     def show(self, event: NewEvent, sequence: int | None, ts_ms: int | None = None) -> None:
         """Give an event to live readers, if there are any. Provisional ones have no sequence."""
@@ -125,6 +136,6 @@ class Station:
         if orders:
             yield from Commit(inbox.drop([row.number for row in orders]))
         for order in orders:
-            if order.stream_pk == ids.run_pk:
+            if order.stream_pk in self._answers_for:
                 stop = Stopped("cancel" if order.kind == "cancel" else "interrupt", order.reason())
                 self.request_stop(stop)

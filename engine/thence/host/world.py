@@ -8,7 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ..budget import GuardDecision
-from ..effects import AskGuard, AskModel, AwaitTool, Backoff, Commit, DrainTools, Effect, Flow, StartTool, Stopped
+from ..effects import (
+    AskGuard,
+    AskModel,
+    AwaitTool,
+    Backoff,
+    Commit,
+    DrainTools,
+    Effect,
+    Flow,
+    SafePoint,
+    StartTool,
+    Stopped,
+)
 from .asking import ask_model
 from .guard import ask_guard
 from .jobs import Post
@@ -32,6 +44,7 @@ class RunWorld:
             AwaitTool: bench.take_landed,
             DrainTools: bench.drain,
             Backoff: self._backoff,
+            SafePoint: lambda effect: station.safe_point(),
         }
 
     def interpret(self, effect: Effect[Any]) -> Flow[Any]:

@@ -1,0 +1,214 @@
+"""Each decision as the plan that writes it: the statement, every parameter, and where each comes from (§4, §5, §8)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from thence.chat import Usage
+from thence.events import NewEvent
+from thence.facts import Call, Data, Ended, NewFact, Returned, Text
+from thence.fold import State
+from thence.loopguard import LoopGuard
+from thence.plan import Op, Plan
+from thence.steps import OpenCall, Traits
+from thence.writes import (
+    BEGINNING,
+    SCHEMA_VERSION,
+    Head,
+    RunIds,
+    add_deltas,
+    adopt_calls,
+    append,
+    begin_run,
+    checkpoint,
+    clear_calls,
+    clear_deltas,
+    end_run,
+    forget_checkpoint,
+    fork_branch,
+    keep_blobs,
+    land_call,
+    record_events,
+    release,
+    start_calls,
+    trace_call,
+)
+
+IDS = RunIds(2, "s", 8, "r", "me", 3, 5)
+BIG = "x" * 70_000
+SHA = hashlib.sha256(BIG.encode()).hexdigest()
+KEEP = (
+    Op("blob_add", ({"sha256": SHA, "size": 70_000, "bytes": BIG.encode()},)),
+    Op("blob_ref_add", ({"session_pk": 2, "sha256": SHA},)),
+)
+STATE = State(
+    turn=4, request=6, rounds=3, continuations=1, usage=Usage(1, 2, 3, 4, 5), without_usage=7, tool_calls=9,
+    loop=LoopGuard(malformed=8),
+)  # fmt: skip
+RUN = {"run_pk": 5, "fence": 3}
+TOTALS = {
+    **RUN, "rounds": 3, "tool_calls_count": 9, "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3,
+    "cache_read_tokens": 4, "cache_write_tokens": 5, "requests_without_usage": 7,
+}  # fmt: skip
+
+
+def call(position: int, name: str) -> OpenCall:
+    return OpenCall(f"t1-r1-c{position}", position, Call("c", name, {}), "signature")
+
+
+PLANS: list[tuple[str, Callable[[], Any], Any]] = [
+    ("release", lambda: release(IDS), Op("session_release", ({"session_pk": 2, "owner": "me", "fence": 3},))),
+    (
+        "begin_run", lambda: begin_run(IDS, first_seq=6, input_sha256="ab", prompt="p", now_ms=9),
+        (
+            Op("run_identity_add", ({
+                "run_id": "r", "session_pk": 2, "first_seq": 6, "input_sha256": "ab", "resumed_from": None,
+            },)),
+            Op("stream_add", ({"run_id": "r"},)),
+            Op(
+                "run_begin", ({"run_id": "r", "fence": 3, "status": "executing", "now_ms": 9, "prompt": "p"},),
+                returning=True,
+            ),
+        ),
+    ),
+    (
+        "fork_branch", lambda: fork_branch(2),
+        (
+            Op("branch_fork", ({"session_pk": 2},), expect=1, returning=True),
+            Op("ancestry_fork", ({"session_pk": 2},)), Op("session_go_live_again", ({"session_pk": 2},)),
+        ),
+    ),
+    ("adopt_calls", lambda: adopt_calls(IDS), Op("inflight_adopt", ({"session_pk": 2, "run_id": "r", "fence": 3},))),
+    ("keep_blobs", lambda: keep_blobs(2, {SHA: BIG.encode()}), KEEP),
+    ("keep no blobs", lambda: keep_blobs(2, {}), ()),
+    ("no events", lambda: record_events(IDS, (), 9), ()),
+    (
+        "events", lambda: record_events(IDS, (NewEvent("t", {"b": 1, "a": "é"}), NewEvent("u", {})), 9),
+        (Op("event_append", (
+            {"stream_pk": 5, "run_id": "r", "fence": 3, "ts_ms": 9, "type": "t", "payload": '{"a":"é","b":1}'},
+            {"stream_pk": 5, "run_id": "r", "fence": 3, "ts_ms": 9, "type": "u", "payload": "{}"},
+        )),),
+    ),
+    (
+        "start_calls",
+        lambda: start_calls(IDS, (call(0, "look"), call(1, "odd")), {"look": Traits("read"), "odd": Traits(None)}, 9),
+        Op("inflight_start", tuple(
+            {
+                "session_pk": 2, **RUN, "call_key": f"t1-r1-c{n}", "position": n, "tool": tool, "effect": effect,
+                "started_ms": 9,
+            } for n, (tool, effect) in enumerate((("look", "read"), ("odd", None)))
+        )),
+    ),
+    (
+        "land_call", lambda: land_call(IDS, Returned("k", True, (Data(1),)), 9),
+        (Op(
+            "inflight_land",
+            ({
+                "session_pk": 2, "call_key": "k", "fence": 3, "landed_ms": 9, "blobs": None,
+                "result": '{"call_key":"k","metadata":{},"ok":true,"parts":[{"type":"json","value":1}]}',
+            },),
+            expect=1, refusal="OWNERSHIP_LOST",
+        ),),
+    ),
+    ("clear_calls", lambda: clear_calls(IDS), Op("inflight_clear", ({"session_pk": 2},))),
+    (
+        "trace_call", lambda: trace_call(IDS, "look", {"b": 1, "a": 2}, 9),
+        Op("trace_append", ({
+            "session_pk": 2, **RUN, "ts_ms": 9, "kind": "tool_execution", "name": "look", "payload": '{"a":2,"b":1}',
+        },)),
+    ),
+    (
+        "checkpoint", lambda: checkpoint(IDS, Head(6), STATE, 9),
+        Op("checkpoint_put", ({
+            "session_pk": 2, **RUN, "branch_pk": 8, "seq": 6, "round": 3, "ts_ms": 9, "schema_version": 1,
+            "counters": '{"continuations":1,"malformed":8,"request":6,"tool_calls":9,"turn":4,"without_usage":7}',
+            "usage": '{"cache_read_tokens":4,"cache_write_tokens":5,"completion_tokens":2,"prompt_tokens":1,'
+                     '"total_tokens":3}',
+        },)),
+    ),
+    ("clear_deltas", lambda: clear_deltas(IDS, "t1-r1"), Op("delta_clear", ({"stream_pk": 5, "step": "t1-r1"},))),
+    (
+        "add_deltas", lambda: add_deltas(IDS, "t1-r1", 7, (("text_delta", {"text": "a"}), ("text_delta", {"text": "b"}))),
+        Plan((Op("delta_add", tuple(
+            {
+                "stream_pk": 5, "fence": 3, "number": number, "step": "t1-r1", "type": "text_delta",
+                "payload": f'{{"text":"{text}"}}',
+            } for number, text in ((7, "a"), (8, "b"))
+        )),), durable=False),
+    ),
+    (
+        "end_run", lambda: end_run(IDS, STATE, status="completed", now_ms=9, text="answer"),
+        Op("run_end", ({
+            **TOTALS, "status": "completed", "now_ms": 9, "resumable": 0, "error_code": None, "error_message": None,
+            "result_text": "answer",
+        },)),
+    ),
+    (
+        "end_run badly",
+        lambda: end_run(IDS, STATE, status="failed", now_ms=9, text=None, error=("CODE", "why"), resumable=True),
+        Op("run_end", ({
+            **TOTALS, "status": "failed", "now_ms": 9, "resumable": 1, "error_code": "CODE", "error_message": "why",
+            "result_text": None,
+        },)),
+    ),
+    ("forget_checkpoint", lambda: forget_checkpoint(IDS), Op("run_forget_checkpoint", ({"session_pk": 2},))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "expected"), [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
+def test_the_plan_of(made: Callable[[], Any], expected: Any):
+    assert made() == expected
+
+
+def test_a_run_that_goes_on_names_the_one_before_it():
+    first, *_ = begin_run(IDS, first_seq=6, input_sha256="ab", prompt="p", now_ms=9, resumed_from=4)
+    assert first.rows[0]["resumed_from"] == 4
+
+
+def test_facts_go_on_from_the_head_in_one_chain():
+    facts = [NewFact("k1", "why", Returned("k1", False, (Text("a"), Text(BIG)))), NewFact("k2", None, Ended("completed"))]
+    ops, head = append(IDS, Head(6, bytes(range(32))), facts, 9)
+    texts = [
+        f'{{"call_key":"k1","metadata":{{}},"ok":false,"parts":[{{"text":"a","type":"text"}},{{"text_sha256":"{SHA}",'
+        '"type":"text"}]}',
+        '{"status":"completed"}',
+    ]
+    quoted = texts[0].replace('"', '\\"')
+    one = hashlib.sha256(bytes(range(32)) + f'[7,"tool.result","k1","why","{quoted}"]'.encode()).digest()
+    two = hashlib.sha256(one + rb'[8,"turn.ended","k2",null,"{\"status\":\"completed\"}"]').digest()
+    where = {"branch_pk": 8, **RUN, "run_id": "r", "ts_ms": 9}
+    assert ops == (
+        *KEEP,
+        Op("fact_append", (
+            {
+                **where, "seq": 7, "kind": "tool.result", "key": "k1", "cause": "why", "hash": one,
+                "prev_hash": bytes(range(32)), "blobs": f'["{SHA}"]', "payload": texts[0],
+            },
+            {
+                **where, "seq": 8, "kind": "turn.ended", "key": "k2", "cause": None, "hash": two, "prev_hash": one,
+                "blobs": None, "payload": texts[1],
+            },
+        )),
+    )  # fmt: skip
+    assert head == Head(8, two)
+
+
+def test_a_landing_keeps_the_blobs_that_its_text_names():
+    more = "y" * 70_000
+    *kept, land = land_call(IDS, Returned("k", True, (Text(BIG), Text(more))), 9)
+    names = sorted((SHA, hashlib.sha256(more.encode()).hexdigest()))
+    assert [op.statement for op in kept] == ["blob_add", "blob_ref_add"]
+    assert sorted(row["sha256"] for row in kept[1].rows) == names  # type: ignore[type-var]
+    assert land.rows[0]["blobs"] == f'["{names[0]}","{names[1]}"]'
+
+
+def test_an_empty_branch_and_a_run_without_its_row():
+    assert BEGINNING == Head() == Head(0, bytes(32))
+    assert replace(IDS, run_pk=None) == RunIds(2, "s", 8, "r", "me", 3)
+    assert RunIds(2, "s", 8, "r", "me", 3).head == BEGINNING
+    assert SCHEMA_VERSION == 1

@@ -1,0 +1,277 @@
+"""What each named statement that reads gives: which rows, which columns, in which order, and where it stops (§8, §10).
+
+It is asked about the session in the middle of three that look alike (`test_mutants_neighbours`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..store.schema_kit import SchemaFile
+from .test_mutants_neighbours import A, B, C, STATEMENTS, neighbours
+
+BRANCH, RUN = 8, 5
+TAGS = ("tenant_id", "principal", "agent_template_id", "correlation_id")
+ANY = {"after_pk": 0, "limit": 100, **dict.fromkeys(TAGS), **{f"any_{name}": 1 for name in TAGS}}
+Rows = list[tuple[Any, ...]]
+
+
+def ask(f: SchemaFile, statement: str, /, **params: Any) -> Rows:
+    return f.db.execute(STATEMENTS[statement].sql, params).fetchall()
+
+
+# statement -> parameters -> rows. An event of run 5 came at 3068 + its number.
+def event(n: int) -> tuple[Any, ...]:
+    return (n, "t", 3068 + n, f'{{"n":{n},"é":2}}'.encode())
+
+
+def delta(n: int) -> tuple[Any, ...]:
+    return (n, f"step-{n // 2}", "t", "{}")
+
+
+IDENTITY = {
+    "old": ("run-2-0", 2, "b", 1, "00"), "new": ("run-2-1", RUN, "b", 1, "00"),
+}  # fmt: skip
+PAGED: list[tuple[str, dict[str, Any], Rows]] = [
+    ("event_page", {"stream_pk": RUN, "after": 0, "limit": 2}, [event(1), event(2)]),
+    ("event_page", {"stream_pk": RUN, "after": 2, "limit": 9}, [event(3)]),
+    ("event_page", {"stream_pk": RUN, "after": 3, "limit": 9}, []),
+    ("event_page", {"stream_pk": 7, "after": 0, "limit": 9}, []),
+    ("event_page_from_start", {"stream_pk": RUN, "limit": 9}, [event(n) for n in range(4)]),
+    ("event_page_from_start", {"stream_pk": RUN, "limit": 1}, [event(0)]),
+    ("stream_span", {"stream_pk": RUN}, [(0, 4)]),
+    ("stream_span", {"stream_pk": 2}, [(None, 0)]),
+    ("stream_end", {"stream_pk": 2}, [("failed", 1)]),
+    ("stream_end", {"stream_pk": RUN}, [("executing", 0)]),
+    ("delta_list", {"stream_pk": RUN, "after": 0, "limit": 2}, [delta(1), delta(2)]),
+    ("delta_list", {"stream_pk": RUN, "after": 0, "limit": 9}, [delta(n) for n in range(1, 4)]),
+    ("delta_list", {"stream_pk": RUN, "after": 2, "limit": 9}, [delta(3)]),
+    ("trace_list", {"session_pk": B}, [(0, "run-2-1", 3071, '{"n":0}'), (1, "run-2-1", 3071, '{"n":1}')]),
+    ("owner_list", {}, [("o3", 1, "p", 100), ("o2", 2, "p", 200), ("o1", 3, "p", 300)]),
+    ("file_row", {}, []),
+    ("checkpoint_get", {"run_pk": RUN}, [(1, 42, 2)]),
+    ("checkpoint_get", {"run_pk": 2}, []),
+    ("blob_get", {"session_pk": B, "sha256": "sha-2-2-2"}, [(b"sha-2-2-2",)]),
+    ("blob_get", {"session_pk": B, "sha256": "sha-1-1-2"}, []),
+    ("inflight_list", {"session_pk": B}, [
+        ("call-0", 0, "t", "once", "started", None, None),
+        ("call-1", 1, "t", None, "landed", '{"of":2}', '["sha-2-2-2","sha-2-2-3"]'),
+        ("call-2", 2, "t", None, "landed", "{}", '["sha-2-2-2"]'),
+    ]),
+    ("run_identity_get", {"run_id": "run-2-0"}, [IDENTITY["old"]]),
+    ("run_identity_get", {"run_id": "run-2-1"}, [IDENTITY["new"]]),
+    ("run_identity_get", {"run_id": "none"}, []),
+    ("run_newest", {"run_id": "run-2-0"}, [IDENTITY["new"]]),
+    ("run_newest", {"run_id": "run-2-1"}, [IDENTITY["new"]]),
+    ("run_newest", {"run_id": "none"}, []),
+    ("run_oldest", {"run_id": "run-2-1"}, [IDENTITY["old"]]),
+    ("run_oldest", {"run_id": "run-2-0"}, [IDENTITY["old"]]),
+    ("run_oldest", {"run_id": "none"}, []),
+    ("run_last", {"session_pk": B}, [("run-2-1", RUN, "executing", None, None)]),
+    ("session_without_index", {"session_id": "b"}, [(1,)]),
+    ("session_without_index", {"session_id": "none"}, [(0,)]),
+    ("session_interrupted", {}, [("a", "run-1-1", None), ("b", "run-2-1", None), ("c", "run-3-1", None)]),
+    ("stats", {}, [(3, 6, 6, 21, 12, 6, 21, 189, 6, 9, 3)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "params", "expected"), PAGED)
+def test_the_rows_of(statement: str, params: dict[str, Any], expected: Rows):
+    assert ask(neighbours(), statement, **params) == expected
+
+
+def test_what_waits_comes_oldest_first():
+    f = neighbours()
+    pks = [pk for (pk,) in f.all("SELECT inbox_pk FROM inbox WHERE session_pk = ? ORDER BY 1", B)]
+    rows = [
+        (pks[0], RUN, "event", "q2", "t", '{"é":1}'),
+        (pks[1], RUN, "cancel", None, "cancel", "{}"),
+    ]
+    assert ask(f, "inbox_list", session_pk=B, limit=9) == rows
+    assert ask(f, "inbox_list", session_pk=B, limit=1) == rows[:1]
+
+
+def test_the_first_kept_event_is_not_the_first_ever():
+    f = neighbours()
+    f.sql("DELETE FROM event WHERE sequence < 2")
+    assert ask(f, "stream_span", stream_pk=RUN) == [(2, 4)]
+
+
+def test_a_chain_of_three_runs_has_a_newest_and_an_oldest():
+    f = neighbours()
+    f.run_identity(B, "third", resumed_from=RUN)
+    f.run_identity(B, "of another turn")
+    for run in ("run-2-0", "run-2-1", "third"):
+        assert [row[0] for row in ask(f, "run_newest", run_id=run)] == ["third"]
+        assert [row[0] for row in ask(f, "run_oldest", run_id=run)] == ["run-2-0"]
+
+
+def test_a_run_without_its_row_has_failed():
+    f = neighbours()
+    f.end_run(RUN, "failed")
+    f.sql("UPDATE run SET error_code = 'C', error_message = 'm' WHERE run_pk = ?", RUN)
+    assert ask(f, "run_last", session_pk=B) == [("run-2-1", RUN, "failed", "C", "m")]
+    f.sql("DELETE FROM run WHERE run_pk = ?", RUN)
+    assert ask(f, "run_last", session_pk=B) == [("run-2-1", RUN, "failed", None, None)]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "parked"])
+def test_a_session_whose_newest_run_has_ended_is_not_interrupted(status: str):
+    f = neighbours()
+    f.sql("UPDATE run SET status = ? WHERE run_pk = ?", status, RUN)
+    f.claim(A, "me")
+    assert ask(f, "session_interrupted") == [("a", "run-1-1", "me"), ("c", "run-3-1", None)]
+    f.sql("DELETE FROM run WHERE run_pk = 4")  # evicted: so it has ended
+    assert ask(f, "session_interrupted") == [("c", "run-3-1", None)]
+
+
+# ------------------------------------------------------------------ facts
+VISIBLE = [(2, 1), (2, 2), (5, 3), (BRANCH, 4), (BRANCH, 5)]
+"""Of the live branch: (whose fact, seq). Fact 3 of branch 2 and fact 4 of branch 5 were abandoned."""
+
+
+def fact(f: SchemaFile, branch: int, seq: int) -> tuple[Any, ...]:
+    [row] = f.all("SELECT prev_hash, hash FROM fact WHERE id = ?", branch << 32 | seq)
+    run = "run-2-0" if branch == 2 else "run-2-1"
+    return (seq, "user.message", f"key-{branch}-{seq}", f"c{seq}", run, *row, "{}")
+
+
+@pytest.mark.parametrize("after", range(7))
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_page_of_facts(after: int, limit: int):
+    f = neighbours()
+    page = {"branch_pk": BRANCH, "after_seq": after, "up_to_seq": after + limit}
+    wanted = VISIBLE[after : after + limit]
+    assert ask(f, "fact_list", **page) == [fact(f, *at) for at in wanted]
+    names = [f"sha-2-{branch}-{seq}" for branch, seq in wanted if seq > 1]
+    assert sorted(ask(f, "fact_blobs", **page)) == sorted((name, name.encode()) for name in names)
+
+
+def test_a_blob_that_two_facts_name_is_read_once():
+    f = neighbours()
+    f.fact(BRANCH, "again", blobs='["sha-2-2-2"]')
+    found = ask(f, "fact_blobs", branch_pk=BRANCH, after_seq=0, up_to_seq=9)
+    assert len(found) == len(set(found)) == 4
+    assert sorted(ask(f, "inflight_blobs", session_pk=B)) == [
+        ("sha-2-2-2", b"sha-2-2-2"), ("sha-2-2-3", b"sha-2-2-3"),
+    ]  # fmt: skip
+
+
+def test_a_page_of_an_older_branch_ends_with_its_own_facts():
+    f = neighbours()
+    assert [row[2] for row in ask(f, "fact_list", branch_pk=2, after_seq=0, up_to_seq=99)] == [
+        "key-2-1", "key-2-2", "key-2-3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", VISIBLE)
+def test_a_fact_is_found_by_its_key_wherever_it_is_visible(at: tuple[int, int]):
+    f = neighbours()
+    given = {"branch_pk": BRANCH, "key": f"key-{at[0]}-{at[1]}"}
+    assert ask(f, "fact_by_key", **given) == [fact(f, *at)]
+    name = f"sha-2-{at[0]}-{at[1]}"
+    assert ask(f, "fact_by_key_blobs", **given) == ([(name, name.encode())] if at[1] > 1 else [])
+
+
+@pytest.mark.parametrize("key", ["key-2-3", "key-5-4", "key-7-4", "key-1-1", "none"])
+def test_what_is_not_visible_is_not_found_by_its_key(key: str):
+    assert ask(neighbours(), "fact_by_key", branch_pk=BRANCH, key=key) == []
+
+
+def test_blobs_of_another_sessions_fact_of_the_same_key_are_not_read():
+    f = neighbours()
+    f.fact(7, "same", blobs='["sha-1-1-2"]')
+    f.fact(BRANCH, "same", blobs='["sha-2-2-2"]')
+    assert ask(f, "fact_by_key_blobs", branch_pk=BRANCH, key="same") == [("sha-2-2-2", b"sha-2-2-2")]
+
+
+def test_the_head_of_a_branch():
+    f = neighbours()
+    [(last,)] = f.all("SELECT hash FROM fact WHERE id = ?", BRANCH << 32 | 5)
+    assert ask(f, "branch_head", branch_pk=BRANCH) == [(B, 5, last, 4, 5)]
+
+
+# ------------------------------------------------------------------ wide rows
+def fill(f: SchemaFile, table: str, pk: int, columns: str) -> Rows:
+    """Give each of ``columns`` of one row a value of its own; returns them."""
+    names = columns.split()
+    types = dict(f.all("SELECT name, type FROM pragma_table_info(?)", table))
+    values = [f"{name}-{pk}" if types[name] == "TEXT" else n + 100 * pk for n, name in enumerate(names)]
+    sets = ", ".join(f"{name} = ?" for name in names)
+    f.sql(f"UPDATE {table} SET {sets} WHERE rowid = ?", *values, pk)
+    return [tuple(values)]
+
+
+TOTALS = (
+    "prompt created_ms updated_ms ended_ms rounds tool_calls_count prompt_tokens completion_tokens total_tokens"
+    " cache_read_tokens cache_write_tokens requests_without_usage resumable error_code error_message result_text"
+)
+
+
+def test_every_column_of_a_run():
+    f = neighbours()
+    f.claim(B, "me")
+    f.sql("UPDATE run SET fence = 4 WHERE run_pk IN (2, 5)")
+    [old], [new] = fill(f, "run", 2, TOTALS), fill(f, "run", RUN, TOTALS)
+    ran = [
+        ("run-2-0", "b", "failed", "run-2-1", None, *old, 0, None, "me"),
+        ("run-2-1", "b", "executing", None, "run-2-0", *new, 4, 2, "me"),
+    ]
+    assert ask(f, "run_list", session_pk=B) == ran
+    assert [ask(f, "run_get", run_id=row[0]) for row in ran] == [[row] for row in ran]
+    assert ask(f, "run_get", run_id="none") == []
+    f.sql("DELETE FROM stream WHERE session_pk = ?", B)  # and one without its events is a run all the same
+    assert [row[-3] for row in ask(f, "run_list", session_pk=B)] == [None, None]
+    assert ask(f, "run_get", run_id="run-2-1")[0][-3] is None
+
+
+NAMED = "workspace tenant_id principal agent_template_id correlation_id created_ms live_branch"
+CAPS = (
+    "forked_from max_runs_retained max_events_per_run max_event_bytes_per_run max_trace_events"
+    " max_terminal_subagent_tasks run_count"
+)
+
+
+def test_every_column_of_a_session():
+    f = neighbours()
+    f.sql("UPDATE session_option SET options = json_array(session_pk), durable_memory = json_array(9, session_pk)")
+    f.claim(B, "me")
+    [named], [caps] = fill(f, "session", B, NAMED), fill(f, "session", B, CAPS)
+    row = (B, "b", *named, "me", 4, *caps, "[2]", "[]", "[9,2]")
+    assert ask(f, "session_get", session_id="b") == [row]
+    assert ask(f, "session_get", session_id="none") == []
+    assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [row]
+    f.sql("DELETE FROM session_option")
+    assert ask(f, "session_get", session_id="b") == [(*row[:-3], None, None, None)]
+    assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [(*row[:-3], None, None, None)]
+
+
+@pytest.mark.parametrize(("after", "limit", "found"), [(0, 9, [A, B, C]), (0, 2, [A, B]), (1, 9, [B, C]), (3, 9, [])])
+def test_pages_of_sessions(after: int, limit: int, found: list[int]):
+    assert [row[0] for row in ask(neighbours(), "session_list", **{**ANY, "after_pk": after, "limit": limit})] == found
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_sessions_are_filtered_by_each_tag_alone(name: str):
+    f = neighbours()
+    f.sql(f"UPDATE session SET {name} = NULL WHERE session_pk = ?", C)
+    for value, found in ((f"{name[0]}2", [B]), (None, [C]), ("other", [])):
+        given = {**ANY, name: value, f"any_{name}": 0}
+        assert [row[0] for row in ask(f, "session_list", **given)] == found
+
+
+def test_the_file_says_whose_it_is():
+    f = neighbours()
+    f.insert("file", file_pk=1, lineage_id="l", created_ms=9, generation=2, allow_network_fs=1)
+    assert ask(f, "file_row") == [("l", 9, 2, 1)]
+
+
+def test_every_statement_is_asked_here_or_among_the_writes():
+    """Whoever adds a statement says here what it does."""
+    from . import test_mutants_writes
+
+    text = "".join(Path(str(file)).read_text("utf-8") for file in (__file__, test_mutants_writes.__file__))
+    assert [name for name in STATEMENTS if f'"{name}' not in text] == []

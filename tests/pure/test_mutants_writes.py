@@ -1,0 +1,342 @@
+"""What each named statement that writes changes in the file, to the last column, and that it changes nothing else (§8).
+
+The statement is about the session in the middle of three that look alike (`test_mutants_neighbours`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from .test_mutants_neighbours import A, B, C, Changes, neighbours, perform
+
+BRANCH, RUN, FENCE = 8, 5, 3
+HASH = bytes(range(32))
+CAPS = {
+    "max_runs_retained": 11, "max_events_per_run": 12, "max_event_bytes_per_run": 13, "max_trace_events": 14,
+    "max_terminal_subagent_tasks": 15,
+}  # fmt: skip
+TAGS = {"tenant_id": "nt", "principal": "np", "agent_template_id": "na", "correlation_id": "nc"}
+USED = {
+    "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cache_read_tokens": 4, "cache_write_tokens": 5,
+}  # fmt: skip
+
+
+def packed(parent: int, number: int) -> int:
+    return parent << 32 | number
+
+
+# name -> (what is done to the file before, parameters, what changes)
+CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
+    "session_add": (
+        "",
+        {"session_id": "d", "workspace": "/d", "created_ms": 9, "forked_from": "b", **TAGS, **CAPS},
+        {("session", 4): {
+            "session_pk": 4, "session_id": "d", "workspace": "/d", "created_ms": 9, "forked_from": "b", "fence": 0,
+            "run_count": 0, "trace_count": 0, "terminal_tasks": 0, **TAGS, **CAPS,
+        }},
+    ),
+    "session_go_live": (
+        "UPDATE session SET live_branch = 1", {"session_id": "b"}, {("session", B): {"live_branch": BRANCH}},
+    ),
+    "session_go_live_again": (
+        "UPDATE session SET live_branch = 1", {"session_pk": B}, {("session", B): {"live_branch": BRANCH}},
+    ),
+    "session_option_add": (
+        "DELETE FROM session_option",
+        {"session_id": "b", "options": '{"o":1}', "requires": '["r"]', "durable_memory": '{"m":1}'},
+        {("session_option", B): {
+            "session_pk": B, "options": '{"o":1}', "requires": '["r"]', "durable_memory": '{"m":1}',
+        }},
+    ),
+    "session_option_update": (
+        "", {"session_pk": B, "options": '{"o":1}', "requires": '["r"]'},
+        {("session_option", B): {"options": '{"o":1}', "requires": '["r"]'}},
+    ),
+    "session_relabel": (
+        "", {"session_pk": B, "workspace": "/n", **TAGS}, {("session", B): {"workspace": "/n", **TAGS}},
+    ),
+    "session_caps": ("", {"session_pk": B, **CAPS}, {("session", B): CAPS}),
+    "branch_first": (
+        "", {"session_id": "b"},
+        {("branch", 10): {
+            "branch_pk": 10, "session_pk": B, "first_seq": 1, "head_seq": 0, "head_hash": bytes(32), "pruned_to": 0,
+        }},
+    ),
+    "file_add": (
+        "", {"lineage_id": "l", "created_ms": 9, "allow_network_fs": 1},
+        {("file", 1): {"file_pk": 1, "lineage_id": "l", "created_ms": 9, "generation": 1, "allow_network_fs": 1}},
+    ),
+    "blob_add": (
+        "", {"sha256": "new", "size": 3, "bytes": b"new"},
+        {("blob", 22): {"sha256": "new", "size": 3, "bytes": b"new"}},
+    ),
+    "blob_ref_add": (
+        "", {"session_pk": B, "sha256": "sha-1-1-2"},
+        {("blob_ref", B, "sha-1-1-2"): {"session_pk": B, "sha256": "sha-1-1-2"}},
+    ),
+    "stream_add": (
+        "DELETE FROM stream WHERE stream_pk = 5", {"run_id": "run-2-1"},
+        {("stream", RUN): {
+            "stream_pk": RUN, "session_pk": B, "event_count": 0, "event_bytes": 0, "last_ms": 0, "waiting_count": 0,
+            "waiting_bytes": 0, "waiting_dropped": 0,
+        }},
+    ),
+    "stream_add_channel": (
+        "DELETE FROM stream WHERE stream_pk = -2", {"session_id": "b"},
+        {("stream", -B): {
+            "stream_pk": -B, "session_pk": B, "event_count": 0, "event_bytes": 0, "last_ms": 0, "waiting_count": 0,
+            "waiting_bytes": 0, "waiting_dropped": 0,
+        }},
+    ),
+    "delta_add": (
+        "", {"stream_pk": RUN, "number": 4, "fence": FENCE, "step": "s", "type": "ty", "payload": "{}"},
+        {("delta", packed(RUN, 4)): {
+            "id": packed(RUN, 4), "stream_pk": RUN, "number": 4, "fence": FENCE, "step": "s", "type": "ty",
+            "payload": "{}",
+        }},
+    ),
+    "delta_clear": (
+        "", {"stream_pk": RUN, "step": "step-0"}, {("delta", packed(RUN, 0)): None, ("delta", packed(RUN, 1)): None},
+    ),
+    "delta_clear, the last": (
+        "", {"stream_pk": RUN, "step": "step-1"}, {("delta", packed(RUN, 2)): None, ("delta", packed(RUN, 3)): None},
+    ),
+    "inbox_remove": ("", {"inbox_pk": 4}, {("inbox", 4): None}),
+    "inflight_start": (
+        "",
+        {
+            "session_pk": B, "position": 3, "run_pk": RUN, "fence": FENCE, "call_key": "k", "tool": "to",
+            "effect": "read", "started_ms": 9,
+        },
+        {("inflight", packed(B, 3)): {
+            "id": packed(B, 3), "session_pk": B, "position": 3, "run_pk": RUN, "fence": FENCE, "call_key": "k",
+            "tool": "to", "effect": "read", "state": "started", "started_ms": 9,
+        }},
+    ),
+    "inflight_land": (
+        "",
+        {"session_pk": B, "call_key": "call-0", "fence": FENCE, "landed_ms": 9, "result": "[1]", "blobs": '["x"]'},
+        {("inflight", packed(B, 0)): {"state": "landed", "landed_ms": 9, "result": "[1]", "blobs": '["x"]'}},
+    ),
+    "inflight_land, under a new claim": (
+        "UPDATE session SET fence = 9",
+        {"session_pk": B, "call_key": "call-0", "fence": 9, "landed_ms": 9, "result": "[1]", "blobs": None},
+        {("inflight", packed(B, 0)): {"state": "landed", "fence": 9, "landed_ms": 9, "result": "[1]"}},
+    ),
+    "inflight_clear": ("", {"session_pk": B}, {("inflight", packed(B, n)): None for n in range(3)}),
+    "inflight_adopt": (
+        "UPDATE session SET fence = 9", {"session_pk": B, "run_id": "run-2-0", "fence": 9},
+        {("inflight", packed(B, n)): {"run_pk": 2, "fence": 9} for n in range(3)},
+    ),
+    "owner_add": (
+        "", {"owner": "me", "pid": 7, "program": "py", "since_ms": 9},
+        {("owner", 4): {"owner": "me", "pid": 7, "program": "py", "since_ms": 9}},
+    ),
+    "owner_remove": ("", {"owner": "o2"}, {("owner", 2): None}),
+    "run_identity_add": (
+        "",
+        {"session_pk": B, "run_id": "new", "first_seq": 6, "input_sha256": "ab", "resumed_from": RUN},
+        {("run_identity", 7): {
+            "run_pk": 7, "run_id": "new", "session_pk": B, "branch_pk": BRANCH, "first_seq": 6, "input_sha256": "ab",
+            "resumed_from": RUN,
+        }},
+    ),
+    "run_forget_checkpoint": ("", {"session_pk": B}, {("checkpoint", RUN): None}),
+    "run_end": (
+        "",
+        {
+            "run_pk": RUN, "fence": FENCE, "status": "failed", "now_ms": 90_000, "rounds": 6, "tool_calls_count": 7,
+            "requests_without_usage": 8, "resumable": 1, "error_code": "C", "error_message": "m", "result_text": "r",
+            **USED,
+        },
+        {
+            ("run", RUN): {
+                "status": "failed", "updated_ms": 90_000, "ended_ms": 90_000, "rounds": 6, "tool_calls_count": 7,
+                "requests_without_usage": 8, "resumable": 1, "error_code": "C", "error_message": "m",
+                "result_text": "r", **USED,
+            },
+            **{("delta", packed(RUN, n)): None for n in range(4)},
+        },
+    ),
+    "trace_append": (
+        "", {"session_pk": B, "run_pk": RUN, "fence": FENCE, "ts_ms": 9, "kind": "k", "name": "n", "payload": "{}"},
+        {
+            ("trace", packed(B, 2)): {
+                "id": packed(B, 2), "session_pk": B, "number": 2, "run_pk": RUN, "fence": FENCE, "ts_ms": 9,
+                "kind": "k", "name": "n", "payload": "{}",
+            },
+            ("session", B): {"trace_count": 3},
+        },
+    ),
+    "inbox_add": (
+        "",
+        {"stream_pk": RUN, "kind": "event", "request_id": "q", "ts_ms": 9, "type": "ty", "payload": '{"é":1}'},
+        {
+            ("inbox", 7): {
+                "inbox_pk": 7, "session_pk": B, "stream_pk": RUN, "kind": "event", "request_id": "q", "waiting_no": 1,
+                "off": 8, "bytes": 8, "ts_ms": 9, "type": "ty", "payload": '{"é":1}',
+            },
+            ("request", B, "q"): {"session_pk": B, "request_id": "q", "stream_pk": RUN, "taken_no": 1},
+            ("stream", RUN): {"waiting_count": 2, "waiting_bytes": 16},
+        },
+    ),
+    "checkpoint_put": (
+        "",
+        {
+            "run_pk": RUN, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
+            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+        },
+        {("checkpoint", RUN): {
+            "branch_pk": 2, "seq": 9, "round": 8, "ts_ms": 7, "counters": '{"c":1}', "usage": '{"u":1}',
+        }},
+    ),
+    "checkpoint_put, the first of a run": (
+        "",
+        {
+            "run_pk": 2, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
+            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+        },
+        {("checkpoint", 2): {
+            "run_pk": 2, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
+            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+        }},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_changes_this_and_nothing_else(case: str):
+    before, params, changes = CASES[case]
+    f = neighbours()
+    if before:
+        f.sql(before)
+    assert perform(f, case.partition(",")[0], **params) == ([], changes)
+
+
+def test_a_first_word_is_kept():
+    """What is there once for the whole file, or under a hash, is not changed by whoever comes later."""
+    f = neighbours()
+    perform(f, "file_add", lineage_id="l", created_ms=9, allow_network_fs=1)
+    assert perform(f, "file_add", lineage_id="other", created_ms=8, allow_network_fs=0) == ([], {})
+    kept = {"sha256": "sha-2-2-2", "size": 9}
+    assert perform(f, "blob_add", bytes=b"sha-2-2-2", **kept) == ([], {})
+    assert perform(f, "blob_ref_add", session_pk=B, sha256="sha-2-2-2") == ([], {})
+
+
+def test_a_fork_sees_what_its_parent_saw_and_the_parents_own_facts():
+    f = neighbours()
+    [(head,)] = f.all("SELECT head_hash FROM branch WHERE branch_pk = ?", BRANCH)
+    row = {"branch_pk": 10, "session_pk": B, "parent_pk": BRANCH, "first_seq": 6, "head_seq": 5, "head_hash": head}
+    assert perform(f, "branch_fork", session_pk=B) == ([(10,)], {("branch", 10): {**row, "pruned_to": 0}})
+    stretches = [(2, 1, 2), (5, 3, 3), (BRANCH, 4, 5)]
+    for branch in (10, 11):
+        seen = {
+            ("ancestry", branch, first): {
+                "branch_pk": branch, "ancestor_pk": ancestor, "first_seq": first, "last_seq": last,
+            }
+            for ancestor, first, last in stretches
+        }  # fmt: skip
+        assert perform(f, "ancestry_fork", session_pk=B) == ([], seen)
+        perform(f, "session_go_live_again", session_pk=B)
+        if branch == 10:  # it got no fact of its own: a branch from it sees nothing more
+            assert perform(f, "branch_fork", session_pk=B)[0] == [(11,)]
+
+
+@pytest.mark.parametrize("by", ["number", "id"])
+def test_a_fact_is_appended_at_the_head(by: str):
+    f = neighbours()
+    [(prev,)] = f.all("SELECT head_hash FROM branch WHERE branch_pk = ?", BRANCH)
+    row = {
+        "fence": FENCE, "ts_ms": 9, "kind": "k", "key": "new", "cause": "why", "prev_hash": prev, "hash": HASH,
+        "blobs": '["x"]', "payload": "{}",
+    }  # fmt: skip
+    given = {"branch_pk": BRANCH, "seq": 6, "run_pk": 2 if by == "number" else None, "run_id": "run-2-0", **row}
+    changes = {
+        ("fact", packed(BRANCH, 6)): {"id": packed(BRANCH, 6), "branch_pk": BRANCH, "seq": 6, "run_pk": 2, **row},
+        ("branch", BRANCH): {"head_seq": 6, "head_hash": HASH},
+    }
+    assert perform(f, "fact_append", **given) == ([], changes)
+    assert perform(f, "fact_append", **given) == ([], {}), "the same again is a no-op"
+    with pytest.raises(sqlite3.IntegrityError, match="thence:FACT_CONFLICT"):
+        perform(f, "fact_append", **{**given, "hash": bytes(32)})
+
+
+@pytest.mark.parametrize("by", ["number", "id"])
+@pytest.mark.parametrize(("now_ms", "ts_ms"), [(90_000, 90_000), (5, 3071)], ids=["later", "the clock went back"])
+def test_an_event_gets_the_next_number_of_its_stream(by: str, now_ms: int, ts_ms: int):
+    f = neighbours()
+    assert f.all("SELECT event_bytes, last_ms FROM stream WHERE stream_pk = ?", RUN) == [(56, 3071)]
+    changes = {
+        ("event", packed(RUN, 4)): {
+            "id": packed(RUN, 4), "stream_pk": RUN, "sequence": 4, "off": 56, "bytes": 8, "fence": FENCE,
+            "ts_ms": ts_ms, "type": "ty", "payload": '{"é":1}',
+        },
+        ("stream", RUN): {"event_count": 5, "event_bytes": 64, **({"last_ms": ts_ms} if now_ms == ts_ms else {})},
+    }  # fmt: skip
+    numbered = {"stream_pk": RUN, "run_id": "run-3-1"} if by == "number" else {"stream_pk": None, "run_id": "run-2-1"}
+    given = {"fence": FENCE, "ts_ms": now_ms, "type": "ty", "payload": '{"é":1}', **numbered}
+    assert perform(f, "event_append", **given) == ([], changes)
+
+
+def test_a_run_begins_with_the_next_number_of_its_session():
+    f = neighbours()
+    given = {"session_pk": B, "run_id": "new", "first_seq": 6, "input_sha256": "ab", "resumed_from": None}
+    perform(f, "run_identity_add", **given)
+    row = {"fence": FENCE, "status": "executing", "prompt": "p"}
+    empty = {"rounds": 0, "tool_calls_count": 0, "requests_without_usage": 0, "resumable": 0, **dict.fromkeys(USED, 0)}
+    returned, changes = perform(f, "run_begin", run_id="new", now_ms=9, **row)
+    assert returned == [(7,)]
+    assert changes == {
+        ("run", 7): {
+            "run_pk": 7, "session_pk": B, "run_no": 2, "created_ms": 9, "updated_ms": 9, **row, **empty,
+        },
+        ("session", B): {"run_count": 3},
+    }  # fmt: skip
+
+
+def test_a_run_does_not_end_before_it_began():
+    f = neighbours()
+    f.sql("UPDATE run SET created_ms = 50, updated_ms = 60 WHERE run_pk = ?", RUN)
+    given = {"status": "completed", "now_ms": 40, "rounds": 0, "tool_calls_count": 0, "requests_without_usage": 0}
+    nothing = {"resumable": 0, "error_code": None, "error_message": None, "result_text": "", **dict.fromkeys(USED, 0)}
+    perform(f, "run_end", run_pk=RUN, fence=FENCE, **given, **nothing)
+    assert f.all("SELECT created_ms, updated_ms, ended_ms FROM run WHERE run_pk = ?", RUN) == [(50, 60, 50)]
+
+
+# owner now, claimed with -> whether it is claimed
+CLAIMS = [
+    (None, {}, True), ("me", {}, True), ("dead", {"dead_owner": "dead"}, True), ("other", {}, False),
+    ("other", {"dead_owner": "dead"}, False), ("other", {"force": 1}, True), ("dead", {}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "how", "claimed"), CLAIMS)
+def test_who_may_claim(owner: str | None, how: dict[str, Any], claimed: bool):
+    f = neighbours()
+    f.sql("UPDATE session SET owner = ?", owner)
+    [(head,)] = f.all("SELECT head_hash FROM branch WHERE branch_pk = ?", BRANCH)
+    given = {"session_pk": B, "owner": "me", "dead_owner": None, "force": 0, **how}
+    returned, changes = perform(f, "session_claim", **given)
+    assert returned == ([(FENCE + 1, BRANCH, 5, head)] if claimed else [])
+    now = {"fence": FENCE + 1} if owner == "me" else {"fence": FENCE + 1, "owner": "me"}
+    assert changes == ({("session", B): now} if claimed else {})
+
+
+@pytest.mark.parametrize(("owner", "fence", "freed"), [("me", 9, True), ("me", 8, False), ("other", 9, False)])
+def test_only_the_claim_itself_is_released(owner: str, fence: int, freed: bool):
+    f = neighbours()
+    f.sql("UPDATE session SET owner = 'me', fence = 9")
+    changes: Changes = {("session", B): {"owner": None}} if freed else {}
+    assert perform(f, "session_release", session_pk=B, owner=owner, fence=fence) == ([], changes)
+
+
+def test_a_deleted_session_takes_its_own_rows_and_no_others():
+    f = neighbours()
+    _, changes = perform(f, "session_delete", session_pk=B)
+    assert set(changes.values()) == {None} if changes else False
+    assert f.all("SELECT session_pk FROM session") == [(A,), (C,)]
+    for table in ("branch", "run", "run_identity", "stream", "inbox", "inflight", "trace", "checkpoint", "blob_ref"):
+        assert f.all(f"SELECT DISTINCT session_pk FROM {table} ORDER BY 1") == [(A,), (C,)], table
