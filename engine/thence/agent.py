@@ -10,7 +10,7 @@ from .async_session import AsyncSession
 from .canonical import Json, check_text
 from .chat import Model
 from .effects import Flow
-from .errors import SessionClosed, SessionConfiguration, ThenceError
+from .errors import SessionClosed, SessionConfiguration
 from .host import operations as ops
 from .host.core import AgentCore, PlainWorld, new_owner
 from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
@@ -20,6 +20,7 @@ from .host.opening import open_session
 from .host.recovering import interrupted
 from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
+from .identity import check_id
 from .models.resolve import resolve_model
 from .options import SessionOptions, check_settings, choose
 from .runs import SessionInfo
@@ -69,6 +70,10 @@ class _AgentBase:
             raise TypeError(f"'instructions' must be a string, not {type(instructions).__name__}")
         if db is not None and (not str(db).strip() or "\0" in str(db)):
             raise SessionConfiguration("db", "must be a path; None keeps all in memory")
+        if db is not None:
+            check_text(str(db), "db")
+        if not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"'tools' must be an iterable of callables, not {type(tools).__name__}")
         chosen = None if model is None else resolve_model(model)
         described = collect(tools)
         env = build_env(host_env)
@@ -96,11 +101,12 @@ class Agent(_AgentBase):
         core = self._core
         return drive(flow, core.store, PlainWorld(core.env), SyncMailbox(), core.workers)
 
-    def session(self, workspace: Workspace = ".", options: SessionOptions | None = None) -> Session:
+    def session(self, workspace: Workspace | None = None, options: SessionOptions | None = None) -> Session:
         """A new session, or the one that the file holds under ``options.session_id`` (§1).
 
         Args:
-            workspace: the folder that tools work in; stored absolute, need not exist.
+            workspace: the folder that tools work in; stored absolute, need not exist. Default: the current folder for a
+                new session, what is stored for another.
             options: what to set; see :class:`~thence.SessionOptions`.
 
         Raises:
@@ -142,7 +148,7 @@ class Agent(_AgentBase):
         try:
             session = self.resume_session(session_id, options(session_id) if options else None)
             return Recovered(session_id, run_id, session.resume_run(run_id))
-        except ThenceError as error:
+        except Exception as error:  # noqa: BLE001 - told beside the others' results
             return Recovered(session_id, run_id, error=error)
 
     def close(self) -> None:
@@ -164,7 +170,7 @@ class AsyncAgent(_AgentBase):
         core = self._core
         return await adrive(flow, core.store, PlainWorld(core.env), AsyncMailbox.here(), core.workers)
 
-    async def session(self, workspace: Workspace = ".", options: SessionOptions | None = None) -> AsyncSession:
+    async def session(self, workspace: Workspace | None = None, options: SessionOptions | None = None) -> AsyncSession:
         """See :meth:`Agent.session`."""
         chosen = choose(options)
         return AsyncSession(await self._do(open_session(self._core, chosen, workspace, must_exist=False)))
@@ -191,7 +197,7 @@ class AsyncAgent(_AgentBase):
         try:
             session = await self.resume_session(session_id, options(session_id) if options else None)
             return Recovered(session_id, run_id, await session.resume_run(run_id))
-        except ThenceError as error:
+        except Exception as error:  # noqa: BLE001 - told beside the others' results
             return Recovered(session_id, run_id, error=error)
 
     async def close(self) -> None:
@@ -207,4 +213,4 @@ class AsyncAgent(_AgentBase):
 
 def _named(options: SessionOptions | None, session_id: str) -> SessionOptions:
     given: dict[str, Any] = options.given() if options else {}
-    return SessionOptions(**{**given, "session_id": session_id})
+    return SessionOptions(**{**given, "session_id": check_id(session_id, "session_id")})

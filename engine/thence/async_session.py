@@ -18,7 +18,6 @@ from .host.guard import check_not_inside
 from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
-from .host.tailing import Tail
 from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
@@ -75,7 +74,7 @@ class AsyncSession(SessionBase):
         return AsyncSpawnedRun(run, running.was_replayed, lambda: self._join(running))
 
     async def _join(self, running: AsyncRunning) -> SendResult:
-        return result_of(await running.join())
+        return result_of(await running.join(leaving=False))
 
     async def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(await self._do(recovering.await_run(self._core, assignment)))
@@ -121,7 +120,7 @@ class AsyncSession(SessionBase):
     def tail(self, run_id: str, after_sequence: int | None = None) -> AsyncIterator[Event]:
         """See :meth:`Session.tail`."""
         self._core.check_open()
-        tail = Tail(self.session_id, run_id, self._core.tags.given(), after_sequence)
+        tail = self._tail(run_id, after_sequence)
         return afollow(tail, self._do)
 
     async def trace_events(self) -> list[TraceEvent]:

@@ -28,6 +28,8 @@ def _as_dict(value: object) -> dict[str, Any]:
     raise NotJson(f"a {type(value).__name__} has no JSON form")
 
 
+_TOO_LONG = 10**MAX_DIGITS
+
 _encoder = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_as_dict
 )
@@ -146,5 +148,5 @@ def _check_string(value: str, path: str) -> None:
 
 
 def _check_integer(value: int, path: str) -> None:
-    if value.bit_length() > MAX_DIGITS * 3.32:
+    if not -_TOO_LONG < value < _TOO_LONG:
         raise NotJson(f"{path}: an integer of more than {MAX_DIGITS} digits")

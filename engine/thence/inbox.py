@@ -74,9 +74,10 @@ def take(ids: RunIds, rows: Sequence[tuple[int, int, str, str]], now_ms: int) ->
         }
         for _, stream_pk, type_, payload in rows
     )
-    return Plan((Op("event_append", events),)) + drop([number for number, *_ in rows])
+    return Plan((Op("event_append", events),)) + drop(ids, [number for number, *_ in rows])
 
 
-def drop(numbers: Sequence[int]) -> Plan:
+def drop(ids: RunIds, numbers: Sequence[int]) -> Plan:
     """These inbox rows have been dealt with."""
-    return Plan((Op("inbox_remove", tuple[Params, ...]({"inbox_pk": number} for number in numbers)),))
+    rows = tuple[Params, ...]({"inbox_pk": number, "fence": ids.fence} for number in numbers)
+    return Plan((Op("inbox_remove", rows, expect=len(rows), refusal="OWNERSHIP_LOST"),))

@@ -81,19 +81,19 @@ def _judge_one(
         return _refuse_malformed(call, loop.malformed + 1, limits)
     if traits is None:
         known = ", ".join(sorted(tools)) or "none"
-        return _refuse(call, f"Error: there is no tool '{name}'. Tools: {known}", "unknown_tool")
+        return _refuse(call, f"Error: there is no tool '{name[:100]}'. Tools: {known[:4000]}", "unknown_tool")
     return Run(call)
 
 
 def _refuse_duplicate(call: OpenCall, loop: LoopGuard, count: int, limits: Limits) -> Refuse:
     name = call.call.name
     text = (
-        f"Error: '{name}' was already called {count} times with exactly these arguments and was not run again. "
+        f"Error: '{name[:100]}' was already called {count} times with exactly these arguments and was not run again. "
         f"Use what it returned, or change your approach."
     )
     more: dict[str, Json] = {"count": count, "threshold": limits.duplicate_tool_call_threshold}
     if loop.refused == call.signature:
-        message = f"The model repeated a refused call of '{name}' without changing its approach"
+        message = f"The model repeated a refused call of '{name[:100]}' without changing its approach"
         more["fatal"] = {"code": "DUPLICATE_TOOL_CALL", "message": message}
     return _refuse(call, text, "duplicate_tool_call", more)
 

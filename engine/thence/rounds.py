@@ -53,9 +53,6 @@ class Rounds:
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
                 break
-            stopped = yield from SafePoint()
-            if stopped is not None:
-                return stopped
             batch: list[OpenCall] = []
             for verdict in verdicts:
                 if not isinstance(verdict, Run):
@@ -66,7 +63,10 @@ class Rounds:
                     self._refuse(verdict.call, denied)
                 else:
                     batch.append(verdict.call)
-            stopped = yield from self._run_batch(batch)
+            # After the guard: it may have taken its time, and nothing starts once somebody said stop.
+            stopped = yield from SafePoint()
+            if stopped is None:
+                stopped = yield from self._run_batch(batch)
             if stopped is not None:
                 return stopped
         yield from self._settle()
@@ -156,7 +156,8 @@ class Rounds:
         """Give every open call of a cancelled run a result, so that the history stays valid. Staged, not written."""
         for call in self.ledger.log.state.open:
             if call.key not in self.done:
-                text = UNKNOWN if call.key in self.running else CANCELLED
+                begun = call.key in self.running or call.key in self._started
+                text = UNKNOWN if begun else CANCELLED
                 why = f" ({reason})" if reason else ""
                 result = Returned(call.key, False, (Text(text + why),), {"refused": "cancelled"})
                 self._refuse(call, result)

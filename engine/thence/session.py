@@ -19,7 +19,6 @@ from .host.guard import check_not_inside
 from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
 from .host.streams import RunStream, follow
-from .host.tailing import Tail
 from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
@@ -111,7 +110,7 @@ class Session(SessionBase):
         running = SyncRunning(core, assignment)
         running.start_and_begin()
         run = self._do(recovering.must_run(core, assignment))
-        return SpawnedRun(run, running.was_replayed, lambda: result_of(running.join()))
+        return SpawnedRun(run, running.was_replayed, lambda: result_of(running.join(leaving=False)))
 
     def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(self._do(recovering.await_run(self._core, assignment)))
@@ -159,7 +158,7 @@ class Session(SessionBase):
     def tail(self, run_id: str, after_sequence: int | None = None) -> Iterator[Event]:
         """Follow a run from whatever process until it is over; evicted events are told as ``retention_gap``."""
         self._core.check_open()
-        tail = Tail(self.session_id, run_id, self._core.tags.given(), after_sequence)
+        tail = self._tail(run_id, after_sequence)
         return follow(tail, self._do)
 
     def trace_events(self) -> list[TraceEvent]:

@@ -6,6 +6,8 @@ from .errors import SessionConfiguration
 from .host.admitting import Assignment
 from .host.core import SessionCore, check_prompt
 from .host.guard import Guarded
+from .host.operations import check_cursor
+from .host.tailing import Tail
 from .identity import check_id
 from .limits import check_limit
 from .options import OnInterrupted, check_on_interrupted
@@ -67,6 +69,17 @@ class SessionBase:
         if check_limit("budget_guard_timeout_ms", timeout_ms) is None:
             raise SessionConfiguration("budget_guard_timeout_ms", "must be greater than zero")
         self._core.guard = None if guard is None else Guarded(guard, timeout_ms)
+
+    def _tail(self, run_id: str, after_sequence: int | None) -> Tail:
+        core = self._core
+        check_cursor(after_sequence)
+        return Tail(
+            core.session_id,
+            check_id(run_id, "run_id"),
+            core.tags.given(),
+            lambda owner: core.agent.owner_alive(owner, core.session_id),
+            after_sequence,
+        )
 
     def _turn(self, prompt: str, run_id: str | None, on_interrupted: OnInterrupted | None) -> Assignment:
         choice = self._core.on_interrupted if on_interrupted is None else check_on_interrupted(on_interrupted)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from .canonical import Json, NotJson, dumps, dumps_checked, loads
-from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, UserMessage
+from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
 from .errors import ModelError
 from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Returned, call_key, text_of
 
@@ -104,18 +104,35 @@ def record_answer(reply: Reply, model: str) -> Answered:
     Raises:
         ModelError: a text of more than 16 MiB, or opaque data that is not JSON.
     """
+    _check_types(reply)
     for size in (len(reply.text), *(len(call.arguments) for call in reply.calls)):
         if size * 4 > MAX_TEXT_BYTES:
             _check_size(reply)
             break
     calls = tuple(_record_call(call, reply.stop_reason) for call in reply.calls)
-    text = _clean(reply.text)
-    name = _clean(reply.model or model)
+    text = clean(reply.text)
+    name = clean(reply.model or model)
     try:
         opaque = None if reply.opaque is None else loads(dumps(reply.opaque))
     except NotJson as error:
         raise ModelError("bad_reply", f"the reply's opaque data cannot be recorded: {error}", retryable=False) from None
-    return Answered(text, calls, reply.usage, _clean(reply.stop_reason), name, opaque)
+    return Answered(text, calls, reply.usage, clean(reply.stop_reason), name, opaque)
+
+
+def _check_types(reply: Reply) -> None:
+    """A model is somebody else's code: what it answers is looked at before it is recorded."""
+    texts: list[object] = [reply.text, reply.stop_reason, reply.model]
+    for call in reply.calls:
+        if not isinstance(call, RawCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                "bad_reply", f"the model's answer holds a {type(call).__name__} as a call", retryable=False
+            )
+        texts += [call.id, call.name, call.arguments]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError("bad_reply", f"the model's answer has a {type(text).__name__} as a text", retryable=False)
+    if reply.usage is not None and not isinstance(reply.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError("bad_reply", f"the model's usage is a {type(reply.usage).__name__}", retryable=False)
 
 
 def _check_size(reply: Reply) -> None:
@@ -127,7 +144,7 @@ def _check_size(reply: Reply) -> None:
 
 
 def _record_call(raw: RawCall, stop_reason: str) -> Call:
-    identity, name, text = _clean(raw.id), _clean(raw.name), _clean(raw.arguments)
+    identity, name, text = clean(raw.id), clean(raw.name), clean(raw.arguments)
     cut = stop_reason in ("length", "max_tokens")
     if not text.strip() and not cut:
         return Call(identity, name, {})
@@ -141,6 +158,6 @@ def _record_call(raw: RawCall, stop_reason: str) -> Call:
     return Call(identity, name, value)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Lone surrogates cannot be stored as UTF-8; a provider's text gets U+FFFD in their place."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

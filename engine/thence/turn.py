@@ -78,14 +78,15 @@ class Turn:
         attempt = 0
         while True:
             attempt += 1
-            stopped = yield from SafePoint()
-            if stopped is not None:
-                return (yield from self.stop(stopped))
             self._configure()
             self.ledger.say(start_of_request(number))
             refusal = yield from self._check_model_budget()
             if refusal is not None:
                 return refusal
+            # After the guard: it may have taken its time, and no model is asked once somebody said stop.
+            stopped = yield from SafePoint()
+            if stopped is not None:
+                return (yield from self.stop(stopped))
             yield from self.ledger.flush()
             request = Request(
                 setup.model,

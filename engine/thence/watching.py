@@ -39,11 +39,11 @@ def _event(row: Row, metadata: dict[str, Any]) -> Event:
     return Event(kind, payload or {}, where, damaged=payload is None)
 
 
-def stream_end(stream_pk: int) -> Query[tuple[str, bool] | None]:
-    """(status, superseded) of a run, or None when it is not kept."""
+def stream_end(stream_pk: int) -> Query[tuple[str, bool, str | None] | None]:
+    """(status, superseded, owner) of a run, or None when it is not kept."""
     return Query(
         (Select("stream_end", {"stream_pk": stream_pk}),),
-        lambda rows: (rows[0][0][0], bool(rows[0][0][1])) if rows[0] else None,
+        lambda rows: (rows[0][0][0], bool(rows[0][0][1]), rows[0][0][2]) if rows[0] else None,
     )
 
 

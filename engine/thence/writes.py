@@ -231,7 +231,7 @@ def clear_deltas(ids: RunIds, step: str) -> Op:
     return Op("delta_clear", ({"stream_pk": ids.run_pk, "step": step},))
 
 
-def add_deltas(ids: RunIds, step: str, first: int, deltas: Sequence[tuple[str, Mapping[str, object]]]) -> Plan:
+def add_deltas(ids: RunIds, first: int, deltas: Sequence[tuple[str, str, Mapping[str, object]]]) -> Plan:
     """Provisional pieces of an answer or an output, for readers in other processes; numbered from ``first``."""
     rows = tuple[Params, ...](
         {
@@ -242,7 +242,7 @@ def add_deltas(ids: RunIds, step: str, first: int, deltas: Sequence[tuple[str, M
             "type": kind,
             "payload": encode_row(payload),
         }
-        for number, (kind, payload) in enumerate(deltas, first)
+        for number, (step, kind, payload) in enumerate(deltas, first)
     )
     return Plan((Op("delta_add", rows),))
 

@@ -31,9 +31,9 @@ SELECT (SELECT e.sequence FROM event e WHERE e.id BETWEEN t.stream_pk << 32 AND 
 FROM stream t WHERE t.stream_pk = :stream_pk;
 
 -- name: stream_end
--- Whether a run's stream can still grow: its status and whether it was superseded.
-SELECT r.status, EXISTS(SELECT 1 FROM run_identity n WHERE n.resumed_from = r.run_pk)
-FROM run r WHERE r.run_pk = :stream_pk;
+-- Whether a run's stream can still grow: its status, whether it was superseded, and who has its session.
+SELECT r.status, EXISTS(SELECT 1 FROM run_identity n WHERE n.resumed_from = r.run_pk), s.owner
+FROM run r JOIN session s ON s.session_pk = r.session_pk WHERE r.run_pk = :stream_pk;
 
 -- name: delta_add
 -- Pieces of an answer that is still being written, for readers elsewhere.

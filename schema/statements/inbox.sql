@@ -11,5 +11,6 @@ SELECT inbox_pk, stream_pk, kind, request_id, type, payload FROM inbox
 WHERE session_pk = :session_pk ORDER BY inbox_pk LIMIT :limit;
 
 -- name: inbox_remove
--- It has been said.
-DELETE FROM inbox WHERE inbox_pk = :inbox_pk;
+-- It has been said, by the one who still owns the session: an owner that was displaced takes nothing away.
+DELETE FROM inbox WHERE inbox_pk = :inbox_pk
+  AND EXISTS(SELECT 1 FROM session s WHERE s.session_pk = inbox.session_pk AND s.fence = :fence);

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
+
+from thence import Agent, SessionOptions
+from thence.testing import ScriptedModel, reply
 
 TOOLS = """
 @tool
@@ -39,23 +42,14 @@ async def awaits(request):
     return reply("never")
 """
 
-AFTER = """
-with Agent(db, model=ScriptedModel([reply("Settled.")])) as agent:
-    say(json.dumps([[i.session_id, i.busy] for i in agent.list_sessions()]))
-    for info in agent.list_sessions():
-        session = agent.resume_session(info.session_id, options(budget_guard=object()))
-        say(json.dumps([[r.state, r.result_text] for r in session.runs()]))
-    say(session.send("Go on.", on_interrupted="settle").text)
-"""
 
-
-def look_after(spawn) -> list[list[str]]:
-    """What the next process finds: nothing is held, and the session goes on."""
-    after = spawn(AFTER)
-    assert json.loads(after.line()) == [["s", False]]
-    runs: list[list[str]] = json.loads(after.line())
-    after.expect("Settled.")
-    after.finish()
+def look_after(db: Path) -> list[tuple[str, str | None]]:
+    """What this process finds after that one: nothing is held, and the session goes on."""
+    with Agent(db, model=ScriptedModel([reply("Settled.")])) as agent:
+        assert [(info.session_id, info.busy) for info in agent.list_sessions()] == [("s", False)]
+        session = agent.resume_session("s", SessionOptions(budget_guard=object()))
+        runs = [(run.state, run.result_text) for run in session.runs()]
+        assert session.send("Go on.", on_interrupted="settle").text == "Settled."
     return runs
 
 

@@ -72,8 +72,8 @@ def test_ctrl_c_interrupts_the_run_releases_the_session_and_leaves(spawn, db, ca
     assert "Traceback" not in child.errors
     assert states == ["completed", "interrupted"]
     verify(db)
-    runs = look_after(spawn)
-    assert runs[0] == ["completed", "First."]
+    runs = look_after(db)
+    assert runs[0] == ("completed", "First.")
     assert runs[1][0] == "interrupted"
 
 
@@ -89,7 +89,7 @@ def test_a_second_ctrl_c_leaves_at_once(spawn, db):
     child.finish(None)
     assert child.process.returncode != 0
     assert time.time() - began < 5
-    assert look_after(spawn)[1][0] == "interrupted"
+    assert look_after(db)[1][0] == "interrupted"
     verify(db)
 
 
@@ -101,5 +101,5 @@ def test_a_death_without_goodbye_still_gives_the_session_back(spawn, db, leave):
     child.finish(None)
     assert child.process.returncode != 0
     verify(db)
-    runs = look_after(spawn)
+    runs = look_after(db)
     assert [state for state, _ in runs] == ["completed", "interrupted"]

@@ -8,7 +8,7 @@ import pytest
 
 from .kit import GENEROUS_S, Plain, verify, wait_for
 
-ROUNDS = 12
+ROUNDS = 8
 
 OWNER = """
 class Slow:

@@ -42,7 +42,7 @@ attempts = json.loads(args[0])
 for number in range(3):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(5)  # a child that hangs is killed by it, and its exit code says so
+        signal.alarm(3)  # a child that hangs is killed by it, and its exit code says so
         refused = 0
         for attempt in attempts:
             try: eval(attempt)
@@ -85,7 +85,7 @@ async def main():
         for _ in range(3):
             pid = os.fork()
             if pid == 0:
-                signal.alarm(5)
+                signal.alarm(3)
                 # the parent's loop is no use in a child: it makes one of its own, in a fresh thread
                 box = []
                 thread = threading.Thread(target=lambda: box.append(asyncio.run(child(session))))

@@ -81,8 +81,8 @@ def test_m04_the_interpreter_exits_at_once_with_a_run_live(spawn, db, what, face
     assert took < (9 if (what, face) == ("hang", "async") else 5), f"took {took:.2f} s"
     assert "Traceback" not in child.errors, child.errors
     verify(db)
-    runs = look_after(spawn)
-    assert runs[0] == ["completed", "First."]
+    runs = look_after(db)
+    assert runs[0] == ("completed", "First.")
     assert runs[1][0] == "interrupted"
 
 
@@ -138,7 +138,7 @@ def test_m04_an_unclosed_agent_does_not_keep_the_interpreter(spawn, db, code, me
     assert took < 5
     assert "Traceback" not in child.errors, child.errors
     assert "Exception ignored" not in child.errors, child.errors
-    assert look_after(spawn) == [["completed", "First."]]
+    assert look_after(db) == [("completed", "First.")]
     verify(db)
 
 
@@ -201,7 +201,7 @@ say("left")
     measured("seconds_until_raised", took)
     assert states == ["completed", "interrupted"]
     assert took < 10
-    runs = look_after(spawn)
+    runs = look_after(db)
     assert runs[1][0] == "interrupted"
     verify(db)
 

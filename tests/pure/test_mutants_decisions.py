@@ -142,7 +142,8 @@ def test_a_tool_that_this_host_lacks_is_a_duplicate_first():
 def test_refusals_say_why_and_with_what_count():
     state = after(ask("read"), start=thrice())
     text, metadata = said(judge(state, {}, TOOLS, Limits())[0])
-    assert "read" in text and "3" in text and metadata == {"refused": "duplicate_tool_call"}
+    assert "'read'" in text and " 3 times" in text
+    assert metadata == {"refused": "duplicate_tool_call", "count": 3, "threshold": 3}
     state = after(HOST, ask("nope", "look!"))
     unknown, broken = judge(state, {}, TOOLS, Limits())
     assert said(unknown) == (

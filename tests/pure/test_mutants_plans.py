@@ -133,7 +133,7 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
     ),
     ("clear_deltas", lambda: clear_deltas(IDS, "t1-r1"), Op("delta_clear", ({"stream_pk": 5, "step": "t1-r1"},))),
     (
-        "add_deltas", lambda: add_deltas(IDS, "t1-r1", 7, (("text_delta", {"text": "a"}), ("text_delta", {"text": "b"}))),
+        "add_deltas", lambda: add_deltas(IDS, 7, [("t1-r1", "text_delta", {"text": t}) for t in "ab"]),
         Plan((Op("delta_add", tuple(
             {
                 "stream_pk": 5, "fence": 3, "number": number, "step": "t1-r1", "type": "text_delta",

@@ -104,7 +104,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
     "delta_clear, the last": (
         "", {"stream_pk": RUN, "step": "step-1"}, {("delta", packed(RUN, 2)): None, ("delta", packed(RUN, 3)): None},
     ),
-    "inbox_remove": ("", {"inbox_pk": 4}, {("inbox", 4): None}),
+    "inbox_remove": ("", {"inbox_pk": 4, "fence": FENCE}, {("inbox", 4): None}),
     "inflight_start": (
         "",
         {

@@ -169,7 +169,12 @@ def at_random(nursery: Nursery, reference, folders, chance: random.Random, kills
     undisturbed, _, within_s = reference
     done = seen = 0
     while done < kills:
-        remains = kill_once(nursery, folders(), undisturbed, after_s=chance.uniform(0.0, within_s))
+        folder = folders()
+        if done % 3:
+            # a session that is there already: more of the life is turns, and more of it acknowledged
+            with Agent(folder / "a.db", durability="process") as agent:
+                agent.session("/w", SessionOptions(session_id="s"))
+        remains = kill_once(nursery, folder, undisturbed, after_s=chance.uniform(0.0, within_s))
         # as long as a life takes just now, on a machine that is busy with other things
         within_s *= 0.9 if remains is None else 1.01
         if remains is not None:

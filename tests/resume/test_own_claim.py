@@ -96,3 +96,56 @@ class Full:
         if self._hit:
             raise DiskFull("no space left")
         return self._store.commit(plan)
+
+
+class Late:
+    """A store whose reads of a live run arrive late: the run ends, and its process closes, in between."""
+
+    def __init__(self, store: Any, finish: Any) -> None:
+        self._store, self._finish = store, finish
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, query: Any) -> Any:
+        found = self._store.read(query)
+        if getattr(found, "status", "") == "executing":
+            self._finish()
+        return found
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["run ends", "process ends too"])
+@pytest.mark.parametrize("how", ["send", "spawn", "snapshot"])
+def test_a_run_that_ends_between_two_looks_was_not_interrupted(db: Path, how: str, closes: bool) -> None:
+    """Whoever reads "executing", and then finds no owner, looks again before it says that the run was interrupted."""
+    gate, inside = threading.Event(), threading.Event()
+
+    def hold(key: str) -> None:
+        inside.set()
+        assert gate.wait(30)
+
+    first = Agent(db, model=Again(SCRIPT), tools=Tools(hold).own(), durability="process")
+    working = first.session("/w", options()).spawn_run_with_id("mine", "Go.")
+    assert inside.wait(30)
+
+    def finish() -> None:
+        if not gate.is_set():
+            gate.set()
+            assert working.wait().text == "All is done."
+            if closes:
+                first.close()
+
+    with Agent(db, model=Again([]), tools=Tools().own(), durability="process") as second:
+        session = second.resume_session("s")
+        core: Any = second._core
+        core.store = Late(core.store, finish)
+        if how == "snapshot":
+            run = session.run_snapshot("mine")
+            assert run is not None and run.state in ("executing", "completed")
+        elif how == "send":
+            assert session.send("Go.", run_id="mine").text == "All is done."
+        else:
+            spawned = session.spawn_run_with_id("mine", "Go.")
+            assert spawned.run.state in ("executing", "completed") and spawned.wait().text == "All is done."
+    finish()
+    first.close()

@@ -37,7 +37,8 @@ def test_two_hundred_threads_ask_for_one_run(db: Path) -> None:
         for thread in threads:
             thread.join()
     assert len(tools.ran) == 1 and len(run_rows(db)) == 1
-    assert all(getattr(error, "code", "") == "SESSION_BUSY" for error in errors), errors[:3]
+    strange = [repr(error) for error in errors if getattr(error, "code", "") != "SESSION_BUSY"]
+    assert strange == []
     assert said.count((False, "All is done.")) == 1
     assert set(said) <= {(False, "All is done."), (True, "All is done.")}
 

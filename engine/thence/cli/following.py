@@ -42,7 +42,8 @@ def tail(settings: Settings, run: str, after: int | None) -> None:
 def follow(look: Look, run_id: str, after: int | None) -> Iterator[Event]:
     """Events of a run until it is over, or until its process has gone."""
     run = look.run(run_id)
-    tail = Tail(run.session_id, run_id, look.session(run.session_id).tags.given(), after)
+    tags = look.session(run.session_id).tags.given()
+    tail = Tail(run.session_id, run_id, tags, lambda owner: look.life(owner) != "dead", after)
     checked = time.monotonic()
     gone = run.state == "interrupted"
     while not tail.done:

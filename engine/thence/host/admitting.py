@@ -11,7 +11,7 @@ from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted
-from ..plan import Plan, PlanRefused
+from ..plan import Op, Plan, PlanRefused
 from ..turn import Outcome
 from ..writes import Head, RunIds
 from .core import SessionCore
@@ -38,6 +38,8 @@ class Order:
     run_id: str | None = None
     in_memory: bool = False
     begun: Callable[[], None] | None = None
+    unrecorded: Callable[[], tuple[Op, ...]] = tuple
+    stopping: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def make_order(
         run_id=assignment.run_id,
         in_memory=core.agent.store.path is None,
         begun=begun,
+        unrecorded=core.unrecorded,
     )
 
 

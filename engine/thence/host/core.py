@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..canonical import Json, check_text
 from ..chat import Model
+from ..codec import encode_row
 from ..effects import Commit, Flow, Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
@@ -18,7 +19,8 @@ from ..identity import Tags
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted, limits_of
-from ..plan import Store
+from ..plan import Op, Store
+from ..sessions import set_options
 from ..steps import Traits
 from .env import HostEnv
 from .guard import Guarded, check_not_inside
@@ -124,6 +126,7 @@ class SessionCore:
     env: HostEnv
     model: Model | None
     guard: Guarded | None
+    requires: tuple[str, ...] = ()
     log: Log | None = None
     closed: bool = False
     _tools: Mapping[str, Tool] | None = None
@@ -137,6 +140,13 @@ class SessionCore:
             if own and REREAD not in own:
                 self._tools = {**own, REREAD: reread_tool(self.agent.store, self.session_pk, self.session_id)}
         return self._tools
+
+    def unrecorded(self) -> tuple[Op, ...]:
+        """What the next run must write about the session: that it has a guard, if it was set after the opening (§2)."""
+        if self.guard is None or "budget_guard" in self.requires:
+            return ()
+        self.requires = tuple(sorted({*self.requires, "budget_guard"}))
+        return (set_options(self.session_pk, encode_row(dict(self.shaping)), encode_row(list(self.requires))),)
 
     def check_open(self) -> None:
         """Raises SessionClosed after close, of the session or of its agent; SessionError inside its own guard."""
@@ -209,8 +219,9 @@ class PlainWorld:
         """Nothing here is."""
         return False
 
-    def cancelled(self) -> None:
-        """Short flows run to their end."""
+    def cancelled(self) -> bool:
+        """Short flows are cancelled as any other call is."""
+        return False
 
 
 def new_owner() -> str:

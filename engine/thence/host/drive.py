@@ -45,8 +45,12 @@ class World(Protocol):
 
     def is_guarded(self) -> bool: ...
 
-    def cancelled(self) -> None:
-        """The task that drives the flow was cancelled: the flow is told at its next safe point."""
+    def cancelled(self) -> bool:
+        """The task that drives the flow was cancelled.
+
+        True: the flow is told at its next safe point. False: it is short, and the cancellation is passed on once what
+        was queued is done.
+        """
         ...
 
 
@@ -170,26 +174,30 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
 async def _through_cancel(body: Coroutine[Any, Any, R], world: World) -> R:
     """Await ``body`` to its end: a cancelled task must not lose what a commit has already done."""
     inner = asyncio.ensure_future(body)
-    while True:
+    passed_on: asyncio.CancelledError | None = None
+    while not inner.done():
         try:
-            return await asyncio.shield(inner)
-        except asyncio.CancelledError:
-            if inner.cancelled():
-                raise
-            world.cancelled()
+            await asyncio.wait({inner})
+        except asyncio.CancelledError as error:
+            if not world.cancelled():
+                passed_on = error
+    if passed_on is not None and inner.exception() is None:
+        raise passed_on
+    return inner.result()
 
 
 async def _take(mailbox: AsyncMailbox, timeout_s: float | None, world: World) -> Item | None:
     try:
         return await mailbox.take(timeout_s)
     except asyncio.CancelledError:
-        world.cancelled()
+        if not world.cancelled():
+            raise
         return None
 
 
 def _start_on_threads(spawn: Spawn, workers: Workers) -> None:
     if spawn.coroutine is not None:
-        spawn.job.cancel = workers.submit_async(spawn.coroutine)
+        spawn.job.cancel = workers.submit_async(spawn.coroutine, spawn.context)
         return
     plain = spawn.plain
     if plain is not None:

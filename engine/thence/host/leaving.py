@@ -16,11 +16,13 @@ EXIT = Stopped("interrupt", "the interpreter exits", grace_ms=500)
 EXIT_WAIT_S = 0.8
 
 _open: weakref.WeakSet[AgentCore] = weakref.WeakSet()
+_registered: list[bool] = []
 
 
 def watch_exit(core: AgentCore) -> None:
     """See to it that live runs are interrupted and let go when the interpreter exits."""
-    if not _open:
+    if not _registered:
+        _registered.append(True)
         atexit.register(_at_exit)
     _open.add(core)
 

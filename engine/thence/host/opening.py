@@ -58,6 +58,7 @@ def open_session(
         env=env,
         model=model,
         guard=guard,
+        requires=row.requires,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from .. import inbox, reads, sessions, watching
-from ..canonical import Json, dumps, loads
+from ..canonical import Json, check_text, dumps, loads
 from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
 from ..events import Event, EventPage, NewEvent
@@ -29,6 +29,9 @@ def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[l
     unknown = set(filters) - set(TAG_NAMES)
     if unknown:
         raise TypeError(f"unknown filter '{sorted(unknown)[0]}'; filters: {', '.join(TAG_NAMES)}")
+    for name, value in filters.items():
+        if value is not None:
+            check_id(value, name)
     found: list[SessionInfo] = []
     after = 0
     while True:
@@ -53,7 +56,17 @@ def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[l
         after = page[-1].session_pk
 
 
-def _seen(agent: AgentCore, run: Run) -> Run:
+def _seen(agent: AgentCore, run: Run) -> Flow[Run]:
+    """The run with its state. A run may end, and its owner leave, between two looks: only a second look that finds it
+    unended says that it was interrupted."""
+    seen = _state_of(agent, run)
+    if seen.state != "interrupted":
+        return seen
+    again = yield from Read(reads.run(run.id))
+    return seen if again is None else _state_of(agent, again)
+
+
+def _state_of(agent: AgentCore, run: Run) -> Run:
     if run.owner is None or run.is_terminal:
         return run.seen_by({})
     return run.seen_by({run.owner: agent.owner_alive(run.owner, run.session_id)})
@@ -62,13 +75,16 @@ def _seen(agent: AgentCore, run: Run) -> Run:
 def list_runs(core: SessionCore) -> Flow[list[Run]]:
     """Runs that are kept, oldest first, with their derived state."""
     found = yield from Read(reads.runs(core.session_pk))
-    return [_seen(core.agent, run) for run in found]
+    seen: list[Run] = []
+    for run in found:
+        seen.append((yield from _seen(core.agent, run)))
+    return seen
 
 
 def run_snapshot(core: SessionCore, run_id: str) -> Flow[Run | None]:
     """One run of this session, or None."""
     run = yield from Read(reads.run(check_id(run_id, "run_id")))
-    return None if run is None or run.session_id != core.session_id else _seen(core.agent, run)
+    return None if run is None or run.session_id != core.session_id else (yield from _seen(core.agent, run))
 
 
 def current_run(core: SessionCore) -> Flow[Run | None]:
@@ -93,13 +109,22 @@ def event_page(core: SessionCore, run_id: str | None, after_sequence: int | None
         raise TypeError("'limit' must be an integer")
     if not 0 <= limit <= MAX_PAGE:
         raise ValueError(f"'limit' must be between 0 and {MAX_PAGE}")
-    if after_sequence is not None and not 0 <= after_sequence < 2**32:
-        raise ValueError("'after_sequence' must be a sequence, or None to start at the oldest event")
+    check_cursor(after_sequence)
     stream = yield from _stream_of(core, run_id)
     if stream is None:
         return None
     metadata: dict[str, Any] = {"run_id": run_id, "session_id": core.session_id, **core.tags.given()}
     return (yield from Read(watching.event_page(stream, after_sequence, limit, metadata)))
+
+
+def check_cursor(after_sequence: object) -> None:
+    """Raises TypeError or ValueError for what is no sequence to go on after, and not None."""
+    if after_sequence is None:
+        return
+    if isinstance(after_sequence, bool) or not isinstance(after_sequence, int):
+        raise TypeError(f"'after_sequence' must be an integer or None, not {type(after_sequence).__name__}")
+    if not 0 <= after_sequence < 2**32:
+        raise ValueError("'after_sequence' must be a sequence, or None to start at the oldest event")
 
 
 def all_events(core: SessionCore, run_id: str | None, after_sequence: int | None) -> Flow[list[Event]]:
@@ -163,6 +188,11 @@ def emit(core: SessionCore, event: NewEvent) -> Flow[None]:
 
 def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: str | None = None) -> Flow[bool]:
     """Ask the live run to stop: here at once, elsewhere through its inbox. False when none is live."""
+    if run_id is not None:
+        check_id(run_id, "run_id")
+    if not isinstance(stopped.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"'reason' must be a string, not {type(stopped.reason).__name__}")
+    check_text(stopped.reason, "reason")
     live = yield from current_run(core)
     if live is None or (run_id is not None and live.id != run_id):
         return False

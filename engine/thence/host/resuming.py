@@ -12,7 +12,15 @@ from dataclasses import replace
 from .. import inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
-from ..errors import RunFailed, RunIdentityConflict, RunInterrupted, SessionBusy, SessionError
+from ..errors import (
+    BudgetExhausted,
+    RunFailed,
+    RunIdentityConflict,
+    RunInterrupted,
+    SessionBusy,
+    SessionError,
+    ThenceError,
+)
 from ..facts import Ended
 from ..fold import Phase, State, advance
 from ..log import Log
@@ -124,6 +132,7 @@ def _begin(
         now = yield from Now()
         event = start_of_run(order.prompt)
         ops: tuple[Op, ...] = (
+            *order.unrecorded(),
             *writes.fork_branch(ids.session_pk),
             *writes.begin_run(
                 ids,
@@ -177,8 +186,18 @@ def _before(key: str) -> State:
 
 def _outcome_of(run_id: str, state: State, ended: Ended) -> Outcome:
     if ended.status == "failed":
-        raise RunFailed(ended.code or "RUN_FAILED", ended.message or "the turn failed", run_id=run_id)
+        raise recorded_error(ended.code, ended.message or "the turn failed", run_id)
     return Outcome(ended.status, run_id, state.text, state.usage, state.tool_calls, replayed=True)
+
+
+def recorded_error(code: str | None, message: str, run_id: str, *, resumable: bool = False) -> ThenceError:
+    """The error that a run failed with, as far as its class can be told from what was recorded."""
+    denied = re.fullmatch(r"Budget exhausted on '(.*?)': (.*)", message, flags=re.S)
+    if code == BudgetExhausted.code and denied:
+        error = BudgetExhausted(denied.group(1), denied.group(2), run_id=run_id)
+        error.resumable = resumable
+        return error
+    return RunFailed(code or "RUN_FAILED", message, run_id=run_id, resumable=resumable)
 
 
 def replay_of(order: Order, input_sha256: str) -> Flow[Outcome | None]:
@@ -194,14 +213,18 @@ def replay_of(order: Order, input_sha256: str) -> Flow[Outcome | None]:
         return None
     if identity.session_id != order.session_id or identity.input_sha256 != input_sha256:
         raise RunIdentityConflict(run_id)
+    looked = False
     while True:
         run = yield from Read(reads.run(run_id))
         if run is None or run.status in TERMINAL or run.state == "superseded":
             break
         living = run.owner is not None and order.owner_alive(run.owner)
-        if not living:
+        if order.stopping() or (not living and looked):
             raise RunInterrupted(run_id, ())
-        yield Take(LOOK_S)
+        # It may have ended, and its owner left, between the two looks: the next one tells.
+        looked = not living
+        if living:
+            yield Take(LOOK_S)
     return (yield from _ended_outcome(order, run_id, run))
 
 

@@ -7,6 +7,7 @@ never a commit. The async face drives it in a task of its own, for the same reas
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable
 
@@ -37,6 +38,7 @@ class _Running:
         self.error: BaseException | None = None
         self.done = threading.Event()
         self.world: RunWorld | None = None
+        self._early: Stopped | None = None
         self.events: LiveEvents | None = None
 
     def _prepare(
@@ -53,7 +55,10 @@ class _Running:
         show = None if buffer is None else buffer.put
         self.events = buffer
         self.world = world = RunWorld(core.surroundings(setup, show, prefer_async=prefer_async), post)
+        if self._early is not None:
+            world.station.request_stop(self._early)
         order = make_order(core, self.assignment, setup, begun, admitted=True)
+        order.stopping = lambda: world.station.stopped is not None
         if self.assignment.resume is None:
             return send_flow(order, world), world
         return resume_flow(order, world, self.assignment.resume), world
@@ -67,6 +72,7 @@ class _Running:
     def request_stop(self, stopped: Stopped) -> None:
         """Ask the run to stop at its next safe point. From any thread."""
         self.stopping = True
+        self._early = stopped
         if self.world is not None:
             self.world.station.request_stop(stopped)
 
@@ -105,17 +111,22 @@ class SyncRunning(_Running):
         while (earlier := agent.admit(self.core.session_id, self)) is not None:
             if not earlier.wait(STOP_WAIT_S):
                 raise SessionBusy(self.core.session_id, holder=agent.store.owner)
-        mailbox = SyncMailbox()
-        flow, world = self._prepare(mailbox.post, notify, prefer_async=False, begun=begun)
+        try:
+            mailbox = SyncMailbox()
+            flow, world = self._prepare(mailbox.post, notify, prefer_async=False, begun=begun)
 
-        def body() -> None:
-            try:
-                self.outcome = drive(flow, agent.store, world, mailbox, agent.workers)
-            except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
-                self.error = error
-            self._ended()
+            def body() -> None:
+                try:
+                    self.outcome = drive(flow, agent.store, world, mailbox, agent.workers)
+                except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
+                    self.error = error
+                self._ended()
 
-        agent.workers.submit(body)
+            context = contextvars.copy_context()  # the caller's: tools and models run in it
+            agent.workers.submit(lambda: context.run(body))
+        except BaseException:
+            self._ended()  # what never started must not keep the session busy
+            raise
 
     def start_and_begin(self) -> None:
         """Start, and wait until the run is in the file, to stay. Raises what kept it from beginning."""
@@ -126,15 +137,17 @@ class SyncRunning(_Running):
                 self.result()
                 return
 
-    def join(self) -> Outcome:
-        """Wait for the end. Ctrl-C interrupts the run, waits until it has let go, and goes on its way."""
+    def join(self, *, leaving: bool = True) -> Outcome:
+        """Wait for the end. Ctrl-C interrupts the run, waits until it has let go, and goes on its way; with ``leaving``
+        False the run goes on by itself."""
         try:
             # A wait without a time limit cannot be interrupted on every platform.
             while not self.done.wait(1.0):
                 pass
         except BaseException:
-            self.request_stop(KEYBOARD)
-            self.done.wait(STOP_WAIT_S)
+            if leaving:
+                self.request_stop(KEYBOARD)
+                self.done.wait(STOP_WAIT_S)
             raise
         return self.result()
 
@@ -155,8 +168,12 @@ class AsyncRunning(_Running):
             # It may be of another loop or thread: look again instead of waiting on something of this loop.
             await asyncio.sleep(LOOK_S)
             waited += LOOK_S
-        mailbox = AsyncMailbox.here()
-        flow, world = self._prepare(mailbox.post, notify, prefer_async=True, begun=begun)
+        try:
+            mailbox = AsyncMailbox.here()
+            flow, world = self._prepare(mailbox.post, notify, prefer_async=True, begun=begun)
+        except BaseException:
+            self._ended()
+            raise
 
         async def body() -> None:
             try:
@@ -178,15 +195,17 @@ class AsyncRunning(_Running):
         if not begun.is_set():
             self.result()
 
-    async def join(self) -> Outcome:
-        """Wait for the end. Cancelling the caller interrupts the run, waits until it has let go, and is passed on."""
+    async def join(self, *, leaving: bool = True) -> Outcome:
+        """Wait for the end. Cancelling the caller interrupts the run, waits until it has let go, and is passed on; with
+        ``leaving`` False the run goes on by itself."""
         if self._task is None:
             raise SessionBusy(self.core.session_id)
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            self.request_stop(LEAVING)
-            await self.ended(STOP_WAIT_S)
+            if leaving:
+                self.request_stop(LEAVING)
+                await self.ended(STOP_WAIT_S)
             raise
         return self.result()
 

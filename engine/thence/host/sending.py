@@ -73,10 +73,9 @@ def _begin(order: Order, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]
     )
     ops, head = writes.append(ids, log.head, facts, now)
     event = start_of_run(order.prompt)
-    plan = Plan(
-        (*run, *writes.keep_blobs(ids.session_pk, blobs), *ops, *writes.record_events(ids, (event,), now)),
-        durable=order.begun is not None,
-    )
+    kept = writes.keep_blobs(ids.session_pk, blobs)
+    said = writes.record_events(ids, (event,), now)
+    plan = Plan((*order.unrecorded(), *run, *kept, *ops, *said), durable=order.begun is not None)
     world.station.enter(ids)
     returned = yield from Commit(plan, (event,), now)
     log.add(facts)

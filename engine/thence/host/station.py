@@ -17,12 +17,15 @@ from ..effects import Commit, Flow, Read, Stopped
 from ..events import Event, NewEvent
 from ..identity import Tags
 from ..limits import Limits
-from ..writes import RunIds
+from ..writes import RunIds, add_deltas
 from .drive import Take
 from .env import HostEnv
 from .guard import Guarded
 from .jobs import Item, Post, Wake
 from .toolkit import Tool
+
+DELTA_S = 0.05
+"""Readers in other processes see a piece of an answer soon enough for the 100 ms of §10."""
 
 POLL_S = 0.25
 """The owner looks into the inbox at least this often while it works (§8)."""
@@ -56,6 +59,8 @@ class Station:
         self._last_ms = 0
         self._polled = 0.0  # what waits since before this run is taken first
         self._answers_for: set[int] = set()
+        self._pieces: list[tuple[str, str, Mapping[str, Any]]] = []
+        self._pieces_due: float | None = None
         limit = around.limits.max_execution_time_ms
         self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
 
@@ -71,7 +76,7 @@ class Station:
 
     def request_stop(self, stopped: Stopped) -> None:
         """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it."""
-        if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind == "interrupt"):
+        if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind != "cancel"):
             self.stopped = stopped
         self.post(Wake())
 
@@ -79,6 +84,23 @@ class Station:
         """Something is in the inbox: do not wait for the next poll."""
         self._polled = 0.0
         self.post(Wake())
+
+    def add_piece(self, step: str, event: NewEvent) -> None:
+        """A provisional piece of an answer or an output: to live readers at once, to the file in bundles."""
+        self.show(event, None)
+        self._pieces.append((step, event.type, event.payload))
+        if self._pieces_due is None:
+            self._pieces_due = time.monotonic() + DELTA_S
+
+    def _flush_pieces(self) -> Flow[None]:
+        pieces, self._pieces, self._pieces_due = self._pieces, [], None
+        if self.ids is not None and self.ids.run_pk is not None:
+            first, self.next_delta = self.next_delta, self.next_delta + len(pieces)
+            yield from Commit(add_deltas(self.ids, first, pieces))
+
+    def drop_pieces(self, step: str) -> None:
+        """The answer or output is complete: what of it is not in the file yet need not go there."""
+        self._pieces = [piece for piece in self._pieces if piece[0] != step]
 
     def safe_point(self) -> Flow[Stopped | None]:
         """Whether the run is to stop, by what is known here and in the inbox."""
@@ -116,7 +138,10 @@ class Station:
         if self._run_deadline is not None and now >= self._run_deadline and self.stopped is None:
             limit = self.around.limits.max_execution_time_ms
             self.stopped = Stopped("timeout", f"Execution timeout: the run passed max_execution_time_ms={limit}")
-        wait = min(t for t in (until, due, self._run_deadline) if t is not None)
+        if self._pieces_due is not None and now >= self._pieces_due:
+            yield from self._flush_pieces()
+        deadline = None if self.stopped is not None else self._run_deadline
+        wait = min(t for t in (until, due, deadline, self._pieces_due) if t is not None)
         item: Item | None = yield from Take(max(0.0, wait - now))
         return item
 
@@ -134,7 +159,7 @@ class Station:
             yield from Commit(plan, tuple(r.event() for r in events if r.stream_pk == ids.run_pk), now)
         orders = [row for row in rows if row.kind in ("cancel", "interrupt")]
         if orders:
-            yield from Commit(inbox.drop([row.number for row in orders]))
+            yield from Commit(inbox.drop(ids, [row.number for row in orders]))
         for order in orders:
             if order.stream_pk in self._answers_for:
                 stop = Stopped("cancel" if order.kind == "cancel" else "interrupt", order.reason())

@@ -19,18 +19,18 @@ from .tailing import Tail
 
 
 class _Catching:
-    """Drops what the buffer repeats after the reader went on from the file."""
+    """Drops what the buffer repeats after the reader went on from the file; each run numbers its own events."""
 
     def __init__(self) -> None:
-        self.last: int | None = None
+        self.last: dict[str | None, int] = {}
 
     def fresh(self, event: Event) -> bool:
-        sequence = event.metadata["sequence"]
+        run_id, sequence = event.metadata["run_id"], event.metadata["sequence"]
         if sequence is None:
             return True
-        if self.last is not None and sequence <= self.last:
+        if sequence <= self.last.get(run_id, -1):
             return False
-        self.last = sequence
+        self.last[run_id] = sequence
         return True
 
 
@@ -66,17 +66,24 @@ class RunStream(Iterator[Event]):
                     self._read_on()
                     continue
                 else:
-                    self._arrived.wait(1.0)
-                    self._arrived.clear()
+                    self._wait()
                     continue
             if self._catching.fresh(event):
                 return event
+
+    def _wait(self) -> None:
+        try:
+            self._arrived.wait(1.0)
+        except BaseException:
+            self.close()  # Ctrl-C: interrupt, let go, and go on its way
+            raise
+        self._arrived.clear()
 
     def _read_on(self) -> None:
         world = self._running.world
         if world is not None and world.station.ids is not None:
             core, run_id = self._running.core, world.station.ids.run_id
-            self._from_file = self._do(operations.all_events(core, run_id, self._catching.last))
+            self._from_file = self._do(operations.all_events(core, run_id, self._catching.last.get(run_id)))
 
     @property
     def result(self) -> SendResult:
@@ -139,17 +146,24 @@ class AsyncRunStream(AsyncIterator[Event]):
                     await self._read_on()
                     continue
                 else:
-                    await self._arrived.wait()
-                    self._arrived.clear()
+                    await self._wait()
                     continue
             if self._catching.fresh(event):
                 return event
+
+    async def _wait(self) -> None:
+        try:
+            await self._arrived.wait()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        self._arrived.clear()
 
     async def _read_on(self) -> None:
         world = self._running.world
         if world is not None and world.station.ids is not None:
             core, run_id = self._running.core, world.station.ids.run_id
-            flow = operations.all_events(core, run_id, self._catching.last)
+            flow = operations.all_events(core, run_id, self._catching.last.get(run_id))
             self._from_file = await self._do(flow)
 
     async def result(self) -> SendResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class Tail:
     session_id: str
     run_id: str
     tags: dict[str, str]
+    owner_alive: Callable[[str], bool]
     after: int | None = None
     delta: int = 0
     stream_pk: int | None = None
@@ -49,12 +51,15 @@ class Tail:
             elif page.retention_gap:
                 self.after = page.latest_sequence_exclusive - 1
         where = {**metadata, "sequence": None, "timestamp_ms": None}
-        for number, _, event in pieces:
+        void = _ended_steps(found)
+        for number, step, event in pieces:
             self.delta = number
-            found.append(Event(event.type, event.payload, where))
+            if not step.endswith(void):
+                found.append(Event(event.type, event.payload, where))
         over = end is None or end[0] in TERMINAL or end[1]
         self.done = over and (page is None or not page.has_more)
-        cap = IDLE_WAIT_S if over else LIVE_WAIT_S
+        owner = None if end is None else end[2]
+        cap = LIVE_WAIT_S if owner is not None and self.owner_alive(owner) else IDLE_WAIT_S
         self.wait_s = FIRST_WAIT_S if found else min(self.wait_s * 2, cap)
         return found
 
@@ -70,3 +75,9 @@ class Tail:
         missed = 0 if self.after is None else self.after + 1
         payload = {"first_missing": missed, "next_available": latest if first is None else first}
         return Event("retention_gap", payload, {**metadata, "sequence": None, "timestamp_ms": None})
+
+
+def _ended_steps(events: list[Event]) -> tuple[str, ...]:
+    """Ends of the steps that these events close: pieces of them that were read before are void."""
+    ends = [f"-r{event.payload.get('turn')}" for event in events if event.type == "turn_end"]
+    return (*ends, *(str(event.payload.get("id")) for event in events if event.type == "tool_end"))

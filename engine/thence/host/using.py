@@ -44,6 +44,8 @@ class ToolBench:
         tool = station.around.tools[call.call.name]
         limit_ms = tool.timeout_ms or station.around.limits.tool_timeout_ms
         late = None if tool.effect == "read" else (yield from self._wait_for_overdue(limit_ms))
+        if station.stopped is not None:
+            return
         job = Job("tool", call.key)
         arguments = dict(call.call.arguments or {})
         context = self._context(effect, job)
@@ -84,7 +86,9 @@ class ToolBench:
         dues = [r.deadline for r in self._running.values() if r.deadline is not None]
         item = yield from self._station.take(min([*dues, *([until] if until is not None else [])], default=None))
         if isinstance(item, Progress) and item.job.key in self._running:
-            self._station.show(NewEvent("tool_output_delta", {"id": item.job.key, "delta": item.text}), None)
+            self._station.add_piece(
+                item.job.key, NewEvent("tool_output_delta", {"id": item.job.key, "delta": item.text})
+            )
         elif isinstance(item, Finished):
             running = self._running.get(item.job.key)
             if running is not None and running.job is item.job:
@@ -143,13 +147,18 @@ class ToolBench:
         return Landed(result, 0 if encoded.ok else 1, took, shown.total_bytes, kept)
 
     def _wait_for_overdue(self, limit_ms: int | None) -> Flow[Mapping[str, Json] | None]:
-        if not self._overdue:
+        if not self._still_overdue():
             return None
         names: list[Json] = [*sorted({late.tool.name for late in self._overdue})]
         until = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        while self._overdue and self._station.stopped is None and (until is None or time.monotonic() < until):
+        while self._still_overdue() and self._station.stopped is None and (until is None or time.monotonic() < until):
             yield from self._next(until)
         return {"waited_for": names, "still_running": bool(self._overdue)}
+
+    def _still_overdue(self) -> bool:
+        # Asked of the jobs: their last words may have been read by whoever held the mailbox then.
+        self._overdue = [late for late in self._overdue if not late.job.finished]
+        return bool(self._overdue)
 
     def _context(self, effect: StartTool, job: Job) -> ToolContext:
         station, ids = self._station, self._station.ids

@@ -7,6 +7,8 @@ These threads never do. Idle ones leave after ten seconds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Coroutine
@@ -35,15 +37,18 @@ class Workers:
         box.put(function)
         threading.Thread(target=self._work, args=(box,), name=self._name, daemon=True).start()
 
-    def submit_async(self, body: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        """Run a coroutine on the pool's own loop; returns what cancels it."""
+    def submit_async(
+        self, body: Callable[[], Coroutine[Any, Any, None]], context: contextvars.Context
+    ) -> Callable[[], None]:
+        """Run a coroutine on the pool's own loop, in ``context``; returns what cancels it."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=_run, args=(self._loop,), name=f"{self._name}-loop", daemon=True).start()
             loop = self._loop
-        future = asyncio.run_coroutine_threadsafe(body(), loop)
-        return lambda: _ignore(future.cancel())
+        started: list[asyncio.Task[None]] = []
+        loop.call_soon_threadsafe(lambda: started.append(loop.create_task(body(), context=context)))
+        return lambda: _call_soon(loop, lambda: _cancel(started))
 
     def close(self) -> None:
         """Let idle threads and the loop go. Busy ones are left to end by themselves."""
@@ -89,5 +94,12 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _ignore(_: object) -> None:
-    """The caller has no use for a value."""
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    # After the loop has closed nothing of it is left to cancel.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
+def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()

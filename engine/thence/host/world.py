@@ -66,9 +66,10 @@ class RunWorld:
         """Whether the session has a budget guard just now."""
         return self.station.around.guard() is not None
 
-    def cancelled(self) -> None:
+    def cancelled(self) -> bool:
         """The task that drives this run was cancelled: interrupt the run."""
         self.station.request_stop(Stopped("interrupt", "the task was cancelled"))
+        return True
 
     def _ask_guard(self, effect: AskGuard) -> Flow[GuardDecision]:
         station = self.station
