@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -209,27 +210,28 @@ for name in ("empty", "full", "file"):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs modes")
 @pytest.mark.parametrize("name", ["sync", "async"])
-def test_a_read_only_folder_and_a_read_only_file(tmp_path, used, name):
-    tmp_path.chmod(0o755)
-    for folder in ("warm", "empty", "full", "file"):
-        (tmp_path / folder).mkdir()
-    for folder, mode in (("full", 0o444), ("file", 0o444)):
-        shutil.copyfile(used, tmp_path / folder / "a.db")
-        (tmp_path / folder / "a.db").chmod(mode)
-    (tmp_path / "empty").chmod(0o555)
-    (tmp_path / "full").chmod(0o555)
-    (tmp_path / "file").chmod(0o777)
-    # every folder above must let somebody else in
-    for above in tmp_path.parents:
-        if str(above).startswith("/tmp/pytest-of-"):
-            above.chmod(0o755)
-    before = {folder: photograph_folder(tmp_path / folder) for folder in ("empty", "full", "file")}
-    child = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, str(tmp_path), name],
-        env={**os.environ, "PYTHONPATH": str(ENGINE)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+def test_a_read_only_folder_and_a_read_only_file(used, name):
+    # pytest's own folders are closed to the user that root becomes in the child
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o755)
+        for folder in ("warm", "empty", "full", "file"):
+            (place / folder).mkdir()
+        for folder in ("full", "file"):
+            shutil.copyfile(used, place / folder / "a.db")
+            (place / folder / "a.db").chmod(0o444)
+        for folder, mode in (("empty", 0o555), ("full", 0o555), ("file", 0o777)):
+            (place / folder).chmod(mode)
+        before = {folder: photograph_folder(place / folder) for folder in ("empty", "full", "file")}
+        child = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, made, name],
+            env={**os.environ, "PYTHONPATH": str(ENGINE)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        after = {folder: photograph_folder(place / folder) for folder in ("empty", "full", "file")}
+        for folder in ("empty", "full"):
+            (place / folder).chmod(0o755)
     assert child.stdout.splitlines() == ["FILE_REFUSED read_only True"] * 3, child.stderr
-    assert {folder: photograph_folder(tmp_path / folder) for folder in ("empty", "full", "file")} == before
+    assert after == before
 
 
 def damage(path: Path, table: str) -> slice:

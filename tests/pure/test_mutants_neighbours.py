@@ -57,7 +57,8 @@ def _made() -> bytes:
                 f.insert("blob", sha256=sha, size=9, bytes=sha.encode())
                 f.insert("blob_ref", session_pk=pk, sha256=sha)
                 # the abandoned facts of older branches have keys of their own
-                f.fact(branch, f"key-{branch}-{seq}", blobs=f'["{sha}"]' if seq != 1 else None, run_pk=run, cause=f"c{seq}")
+                f.fact(branch, f"key-{branch}-{seq}", run_pk=run, cause=f"c{seq}",
+                    blobs=None if seq == 4 else f'["{sha}"]')
     for pk in (A, B, C):
         run = pk + 3
         for number in range(4):
@@ -68,14 +69,14 @@ def _made() -> bytes:
         for number in range(2):
             f.trace(pk, run_pk=run, payload=f'{{"n":{number}}}')
         f.checkpoint(pk, run, round=pk, seq=40 + pk)
-        f.inflight(pk, run, "call-0", position=0, effect="once")
         f.inflight(
-            pk, run, "call-1", position=1, state="landed", result=f'{{"of":{pk}}}', landed_ms=5,
+            pk, run, "call-0", position=0, state="landed", result=f'{{"of":{pk}}}', landed_ms=5,
             blobs=f'["sha-{pk}-{pk}-2","sha-{pk}-{pk}-3"]',
         )  # fmt: skip
         f.inflight(
-            pk, run, "call-2", position=2, state="landed", result="{}", landed_ms=6, blobs=f'["sha-{pk}-{pk}-2"]'
+            pk, run, "call-1", position=1, state="landed", result="{}", landed_ms=6, blobs=f'["sha-{pk}-{pk}-2"]'
         )
+        f.inflight(pk, run, "call-2", position=2, effect="once")
         f.event_in(run_id=f"run-{pk}-1", payload='{"é":1}', request_id=f"q{pk}")
         f.control(pk, run, "cancel")
         f.insert("owner", owner=f"o{4 - pk}", pid=pk, program="p", since_ms=100 * pk)

@@ -118,13 +118,13 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
     ),
     "inflight_land": (
         "",
-        {"session_pk": B, "call_key": "call-0", "fence": FENCE, "landed_ms": 9, "result": "[1]", "blobs": '["x"]'},
-        {("inflight", packed(B, 0)): {"state": "landed", "landed_ms": 9, "result": "[1]", "blobs": '["x"]'}},
+        {"session_pk": B, "call_key": "call-2", "fence": FENCE, "landed_ms": 9, "result": "[1]", "blobs": '["x"]'},
+        {("inflight", packed(B, 2)): {"state": "landed", "landed_ms": 9, "result": "[1]", "blobs": '["x"]'}},
     ),
     "inflight_land, under a new claim": (
         "UPDATE session SET fence = 9",
-        {"session_pk": B, "call_key": "call-0", "fence": 9, "landed_ms": 9, "result": "[1]", "blobs": None},
-        {("inflight", packed(B, 0)): {"state": "landed", "fence": 9, "landed_ms": 9, "result": "[1]"}},
+        {"session_pk": B, "call_key": "call-2", "fence": 9, "landed_ms": 9, "result": "[1]", "blobs": None},
+        {("inflight", packed(B, 2)): {"state": "landed", "fence": 9, "landed_ms": 9, "result": "[1]"}},
     ),
     "inflight_clear": ("", {"session_pk": B}, {("inflight", packed(B, n)): None for n in range(3)}),
     "inflight_adopt": (
@@ -193,6 +193,14 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
             "branch_pk": 2, "seq": 9, "round": 8, "ts_ms": 7, "counters": '{"c":1}', "usage": '{"u":1}',
         }},
     ),
+    "checkpoint_put, under a new claim": (
+        "UPDATE session SET fence = 9",
+        {
+            "run_pk": RUN, "session_pk": B, "branch_pk": BRANCH, "seq": 42, "round": 2, "fence": 9, "ts_ms": 7,
+            "schema_version": 1, "counters": "{}", "usage": "{}",
+        },
+        {("checkpoint", RUN): {"fence": 9, "ts_ms": 7}},
+    ),
     "checkpoint_put, the first of a run": (
         "",
         {
@@ -226,6 +234,26 @@ def test_a_first_word_is_kept():
     assert perform(f, "blob_ref_add", session_pk=B, sha256="sha-2-2-2") == ([], {})
 
 
+def test_a_run_ends_under_the_claim_that_ends_it():
+    f = neighbours()
+    f.sql("UPDATE session SET fence = 9")
+    perform(f, "run_end", **{**CASES["run_end"][1], "fence": 9})
+    assert f.all("SELECT run_pk FROM run WHERE fence = 9") == [(RUN,)]
+
+
+def test_a_root_has_nothing_before_it():
+    """The first fork sees the root's own facts, be it only one, and nothing of a session that forked later."""
+    f = neighbours()
+    f.sql("UPDATE session SET live_branch = session_pk")
+    one = f.session("d")
+    f.fact(f.live_branch(one), "only")
+    for session, first in ((B, 11), (one, 12)):
+        assert perform(f, "branch_fork", session_pk=session)[0] == [(first,)]
+    for session, branch, stretch in ((B, 11, (2, 1, 3)), (one, 12, (10, 1, 1))):
+        perform(f, "ancestry_fork", session_pk=session)
+        assert f.all("SELECT ancestor_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = ?", branch) == [stretch]
+
+
 def test_a_fork_sees_what_its_parent_saw_and_the_parents_own_facts():
     f = neighbours()
     [(head,)] = f.all("SELECT head_hash FROM branch WHERE branch_pk = ?", BRANCH)
@@ -253,7 +281,8 @@ def test_a_fact_is_appended_at_the_head(by: str):
         "fence": FENCE, "ts_ms": 9, "kind": "k", "key": "new", "cause": "why", "prev_hash": prev, "hash": HASH,
         "blobs": '["x"]', "payload": "{}",
     }  # fmt: skip
-    given = {"branch_pk": BRANCH, "seq": 6, "run_pk": 2 if by == "number" else None, "run_id": "run-2-0", **row}
+    numbered = {"run_pk": 2, "run_id": "run-3-0"} if by == "number" else {"run_pk": None, "run_id": "run-2-0"}
+    given = {"branch_pk": BRANCH, "seq": 6, **numbered, **row}
     changes = {
         ("fact", packed(BRANCH, 6)): {"id": packed(BRANCH, 6), "branch_pk": BRANCH, "seq": 6, "run_pk": 2, **row},
         ("branch", BRANCH): {"head_seq": 6, "head_hash": HASH},
@@ -262,6 +291,8 @@ def test_a_fact_is_appended_at_the_head(by: str):
     assert perform(f, "fact_append", **given) == ([], {}), "the same again is a no-op"
     with pytest.raises(sqlite3.IntegrityError, match="thence:FACT_CONFLICT"):
         perform(f, "fact_append", **{**given, "hash": bytes(32)})
+    copy = {**given, "branch_pk": 7, "fence": 2, "prev_hash": f.one("SELECT head_hash FROM branch WHERE branch_pk = 7")}
+    assert ("fact", packed(7, 6)) in perform(f, "fact_append", **copy)[1], "an equal hash elsewhere is another fact"
 
 
 @pytest.mark.parametrize("by", ["number", "id"])
@@ -283,15 +314,16 @@ def test_an_event_gets_the_next_number_of_its_stream(by: str, now_ms: int, ts_ms
 
 def test_a_run_begins_with_the_next_number_of_its_session():
     f = neighbours()
+    f.run_identity(A, "without a row")
     given = {"session_pk": B, "run_id": "new", "first_seq": 6, "input_sha256": "ab", "resumed_from": None}
     perform(f, "run_identity_add", **given)
     row = {"fence": FENCE, "status": "executing", "prompt": "p"}
     empty = {"rounds": 0, "tool_calls_count": 0, "requests_without_usage": 0, "resumable": 0, **dict.fromkeys(USED, 0)}
     returned, changes = perform(f, "run_begin", run_id="new", now_ms=9, **row)
-    assert returned == [(7,)]
+    assert returned == [(8,)]
     assert changes == {
-        ("run", 7): {
-            "run_pk": 7, "session_pk": B, "run_no": 2, "created_ms": 9, "updated_ms": 9, **row, **empty,
+        ("run", 8): {
+            "run_pk": 8, "session_pk": B, "run_no": 2, "created_ms": 9, "updated_ms": 9, **row, **empty,
         },
         ("session", B): {"run_count": 3},
     }  # fmt: skip

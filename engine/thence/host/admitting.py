@@ -124,9 +124,10 @@ def claim(order: Order, *, force: bool = False) -> Flow[RunIds]:
     try:
         returned = yield from Commit(sessions.claim(row.session_pk, order.owner, dead, force=force))
     except PlanRefused as refused:
-        if refused.code == "SESSION_BUSY":
-            raise SessionBusy(order.session_id) from None
-        raise
+        if refused.code != "SESSION_BUSY":
+            raise
+        winner = yield from Read(reads.session(order.session_id))
+        raise SessionBusy(order.session_id, holder=winner.owner if winner else None) from None
     fence, branch, seq, digest = returned[0][0]
     return RunIds(row.session_pk, order.session_id, branch, "", order.owner, fence, head=Head(seq, digest))
 

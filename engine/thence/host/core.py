@@ -50,6 +50,10 @@ class FileStore(Store, Protocol):
 
     def forbidden_files(self) -> frozenset[tuple[int, int]]: ...
 
+    def check_usable(self) -> None:
+        """Raises StoreError in a forked child, whose threads and locks are the parent's."""
+        ...
+
     def close(self) -> None: ...
 
     async def aclose(self) -> None: ...
@@ -151,6 +155,7 @@ class SessionCore:
     def check_open(self) -> None:
         """Raises SessionClosed after close, of the session or of its agent; SessionError inside its own guard."""
         check_not_inside(self.session_id)
+        self.agent.store.check_usable()
         if self.closed or self.agent.closed:
             raise SessionClosed(self.session_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import budget
@@ -59,8 +60,13 @@ def stuck_threads() -> int:
         return sum(_stuck.values())
 
 
-def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: Post) -> Flow[GuardDecision]:
-    """Ask the guard on a worker thread and judge the answer by the clock read where it ended."""
+def ask_guard(
+    guarded: Guarded | None, effect: AskGuard, session_id: str, post: Post, stopped: Callable[[], bool]
+) -> Flow[GuardDecision]:
+    """Ask the guard on a worker thread and judge the answer by the clock read where it ended.
+
+    When the run is to stop the answer does not matter any more: the safe point that follows every check stops it.
+    """
     if guarded is None:
         return budget.ALLOW
     name, guard = effect.method, guarded.guard
@@ -91,10 +97,12 @@ def ask_guard(guarded: Guarded | None, effect: AskGuard, session_id: str, post: 
         post(Finished(job))
 
     yield Start(Spawn(job, plain=call))
-    while not job.finished and (left := deadline - time.monotonic()) > 0:
+    while not job.finished and not stopped() and (left := deadline - time.monotonic()) > 0:
         yield Take(left)
     if not job.finished:
         _enter(guard, job)
+        if stopped():
+            return budget.ALLOW
         return _settle(name, budget.late(name, guarded.timeout_ms))
     if answer.ended > deadline:
         return _settle(name, budget.late(name, guarded.timeout_ms))

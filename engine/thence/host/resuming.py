@@ -75,7 +75,8 @@ def once(order: Order, flow: Flow[Outcome]) -> Flow[Outcome]:
             raise
         known = None if order.run_id is None else (yield from replay_of(order, sha256_hex(order.prompt)))
         if known is None:
-            raise SessionBusy(order.session_id) from None
+            winner = yield from Read(reads.session(order.session_id))
+            raise SessionBusy(order.session_id, holder=winner.owner if winner else None) from None
         return known
 
 

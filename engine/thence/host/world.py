@@ -74,7 +74,11 @@ class RunWorld:
     def _ask_guard(self, effect: AskGuard) -> Flow[GuardDecision]:
         station = self.station
         session_id = station.ids.session_id if station.ids else ""
-        return (yield from ask_guard(station.around.guard(), effect, session_id, station.post))
+        return (
+            yield from ask_guard(
+                station.around.guard(), effect, session_id, station.post, lambda: station.stopped is not None
+            )
+        )
 
     def _backoff(self, effect: Backoff) -> Flow[Stopped | None]:
         station = self.station

@@ -32,12 +32,8 @@ _log = logging.getLogger("thence.store")
 class StoreStats:
     """Counts since the store was opened.
 
-    Attributes:
-        commits: plans committed.
-        groups: transactions they took.
-        syncs: transactions that were synced before the acknowledgement.
-        checkpoints: times the WAL was folded back.
-        wal_bytes: size of the -wal file after the last commit.
+    ``commits`` plans took ``groups`` transactions, ``syncs`` of which were synced before the acknowledgement; the WAL
+    was folded back ``checkpoints`` times, and had ``wal_bytes`` after the last commit.
     """
 
     commits: int
@@ -284,6 +280,11 @@ class SqliteStore:
         for held in (self._gate, self._owner_file):
             if held is not None:
                 held.forget()
+
+    def check_usable(self) -> None:
+        """Raises StoreError in a forked child: threads and locks are the parent's there."""
+        if self._forked:
+            self._check()
 
     def _check(self) -> None:
         if self._broken is not None:
