@@ -1,4 +1,4 @@
-"""From a dead process to the next model request: resuming a session of 1,000 rounds, beside plain SQLite reading its rows.
+"""From a dead process to the next model request: resuming 1,000 rounds, beside plain SQLite reading their rows.
 
     python benchmarks/resume.py [--rounds 1000] [--repeat 5]
 
@@ -92,7 +92,9 @@ def main() -> None:
         pairs.append((_part("resume", copy, 0), _part("read", copy, 0)))
     ours, plain = (statistics.median(values) for values in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
-    print(f"{options.rounds} rounds: resume {ours * 1000:.0f} ms, plain read {plain * 1000:.0f} ms of CPU, ratio {ratio:.1f}")
+    print(
+        f"{options.rounds} rounds: resume {ours * 1000:.0f} ms, plain read {plain * 1000:.0f} ms of CPU, ratio {ratio:.1f}"
+    )
     return None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from thence.chat import Usage
+from thence.errors import IllegalFact
 from thence.facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Payload, Returned, Text
 from thence.fold import State, fold, next_step
-from thence.errors import IllegalFact
 from thence.judge import judge
 from thence.limits import Limits
 from thence.loopguard import LoopGuard
@@ -53,7 +53,10 @@ def said(verdict: Verdict) -> tuple[str, Any]:
 
 
 def names(verdicts: tuple[Verdict, ...]) -> list[str]:
-    return ["run" if isinstance(v, Run) else str(getattr(v.result, "metadata", {}).get("refused", "denied")) for v in verdicts]
+    return [
+        "run" if isinstance(v, Run) else str(getattr(v.result, "metadata", {}).get("refused", "denied"))
+        for v in verdicts
+    ]
 
 
 # ------------------------------------------------------------------ the fold

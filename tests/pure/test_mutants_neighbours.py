@@ -57,8 +57,9 @@ def _made() -> bytes:
                 f.insert("blob", sha256=sha, size=9, bytes=sha.encode())
                 f.insert("blob_ref", session_pk=pk, sha256=sha)
                 # the abandoned facts of older branches have keys of their own
-                f.fact(branch, f"key-{branch}-{seq}", run_pk=run, cause=f"c{seq}",
-                    blobs=None if seq == 4 else f'["{sha}"]')
+                f.fact(
+                    branch, f"key-{branch}-{seq}", run_pk=run, cause=f"c{seq}", blobs=None if seq == 4 else f'["{sha}"]'
+                )
     for pk in (A, B, C):
         run = pk + 3
         for number in range(4):

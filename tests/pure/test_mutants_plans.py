@@ -171,7 +171,10 @@ def test_a_run_that_goes_on_names_the_one_before_it():
 
 
 def test_facts_go_on_from_the_head_in_one_chain():
-    facts = [NewFact("k1", "why", Returned("k1", False, (Text("a"), Text(BIG)))), NewFact("k2", None, Ended("completed"))]
+    facts = [
+        NewFact("k1", "why", Returned("k1", False, (Text("a"), Text(BIG)))),
+        NewFact("k2", None, Ended("completed")),
+    ]
     ops, head = append(IDS, Head(6, bytes(range(32))), facts, 9)
     texts = [
         f'{{"call_key":"k1","metadata":{{}},"ok":false,"parts":[{{"text":"a","type":"text"}},{{"text_sha256":"{SHA}",'

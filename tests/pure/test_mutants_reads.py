@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..store.schema_kit import SchemaFile
-from .test_mutants_neighbours import A, B, C, STATEMENTS, neighbours
+from .test_mutants_neighbours import STATEMENTS, A, B, C, neighbours
 
 BRANCH, RUN = 8, 5
 TAGS = ("tenant_id", "principal", "agent_template_id", "correlation_id")
@@ -19,9 +19,9 @@ ANY = {"after_pk": 0, "limit": 100, **dict.fromkeys(TAGS), **{f"any_{name}": 1 f
 Rows = list[tuple[Any, ...]]
 
 
-def ask(f: SchemaFile, statement: str, /, **params: Any) -> Rows:
-    """The rows, asked so that SQLite turns round every order that the statement does not demand."""
-    f.sql("PRAGMA reverse_unordered_selects = ON")
+def ask(f: SchemaFile, statement: str, /, *, turned: bool = True, **params: Any) -> Rows:
+    """The rows. ``turned``: SQLite turns round every order that the statement does not demand."""
+    f.sql(f"PRAGMA reverse_unordered_selects = {turned:d}")
     return f.db.execute(STATEMENTS[statement].sql, params).fetchall()
 
 
@@ -82,7 +82,8 @@ PAGED: list[tuple[str, dict[str, Any], Rows]] = [
 
 @pytest.mark.parametrize(("statement", "params", "expected"), PAGED)
 def test_the_rows_of(statement: str, params: dict[str, Any], expected: Rows):
-    assert ask(neighbours(), statement, **params) == expected
+    for turned in (False, True):
+        assert ask(neighbours(), statement, turned=turned, **params) == expected
 
 
 def test_what_waits_comes_oldest_first():

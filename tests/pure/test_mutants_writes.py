@@ -126,6 +126,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         {"session_pk": B, "call_key": "call-2", "fence": 9, "landed_ms": 9, "result": "[1]", "blobs": None},
         {("inflight", packed(B, 2)): {"state": "landed", "fence": 9, "landed_ms": 9, "result": "[1]"}},
     ),
+    "inflight_land, at the border of the next session": (
+        "",
+        {"session_pk": B, "call_key": "call-0", "fence": FENCE, "landed_ms": 9, "result": "[1]", "blobs": None},
+        {("inflight", packed(B, 0)): {"landed_ms": 9, "result": "[1]", "blobs": None}},
+    ),
     "inflight_clear": ("", {"session_pk": B}, {("inflight", packed(B, n)): None for n in range(3)}),
     "inflight_adopt": (
         "UPDATE session SET fence = 9", {"session_pk": B, "run_id": "run-2-0", "fence": 9},
@@ -244,10 +249,10 @@ def test_a_run_ends_under_the_claim_that_ends_it():
 def test_a_root_has_nothing_before_it():
     """The first fork sees the root's own facts, be it only one, and nothing of a session that forked later."""
     f = neighbours()
-    f.sql("UPDATE session SET live_branch = session_pk")
+    f.sql("UPDATE session SET live_branch = 2 WHERE session_pk = 2")
     one = f.session("d")
     f.fact(f.live_branch(one), "only")
-    for session, first in ((B, 11), (one, 12)):
+    for session, first in ((B, 11), (one, 12), (C, 13)):
         assert perform(f, "branch_fork", session_pk=session)[0] == [(first,)]
     for session, branch, stretch in ((B, 11, (2, 1, 3)), (one, 12, (10, 1, 1))):
         perform(f, "ancestry_fork", session_pk=session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import fastjsonschema
 import pytest
@@ -33,7 +34,7 @@ class Guard:
 def test_every_event_of_real_runs_fits_the_schema_and_together_they_use_what_the_engine_says(tmp_path: Path) -> None:
     valid = fastjsonschema.compile(SCHEMA)
     seen: set[str] = set()
-    scripts = [
+    scripts: list[list[Any]] = [
         [reply("I add.", [call("add", {"a": 1, "b": 2})], usage={"prompt_tokens": 1}), reply("3")],
         [reply(calls=[call("add", "{broken"), call("nope", {})]), reply("sorry")],
         [ModelError("http_400", "no", retryable=False)],
@@ -62,6 +63,13 @@ def test_the_schema_refuses_what_is_not_so() -> None:
     metadata = {"run_id": "r", "session_id": "s", "sequence": 0, "timestamp_ms": 1}
     good = {"version": 1, "type": "turn_start", "payload": {"turn": 1}, "metadata": metadata}
     valid(good)
-    for change in ({"version": 2}, {"payload": {"turn": 0}}, {"payload": {}}, {"metadata": {}}, {"type": ""}):
+    changes: list[dict[str, Any]] = [
+        {"version": 2},
+        {"payload": {"turn": 0}},
+        {"payload": {}},
+        {"metadata": {}},
+        {"type": ""},
+    ]
+    for change in changes:
         with pytest.raises(fastjsonschema.JsonSchemaException):
             valid({**good, **change})
