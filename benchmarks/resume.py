@@ -30,14 +30,14 @@ def die(folder: Path, rounds: int) -> None:
 
     import work
 
-    from thence import Agent, ScriptedModel, SessionOptions
+    from thence import Agent, Reply, Request, ScriptedModel, SessionOptions
 
     script = work.Rounds(rounds)
 
-    def answer(request: object) -> object:
+    def answer(request: Request) -> Reply:
         if script.asked == rounds:
             os.kill(os.getpid(), signal.SIGKILL)
-        return script(request)  # type: ignore[arg-type]
+        return script(request)
 
     options = SessionOptions(session_id="s", max_tool_rounds=rounds + 1)
     with Agent(folder / DB, model=ScriptedModel(itertools.repeat(answer)), tools=[work.look]) as agent:
@@ -48,12 +48,12 @@ def resume(folder: Path) -> None:
     """Open, resume, and print the CPU seconds until the model is asked."""
     import work
 
-    from thence import Agent, ScriptedModel
-    from thence.testing import reply
+    from thence import Agent, Request, ScriptedModel
+    from thence.testing import ScriptedReply, reply
 
     start = time.process_time()
 
-    def answer(request: object) -> object:
+    def answer(request: Request) -> ScriptedReply:
         print(time.process_time() - start)
         return reply("done")
 

@@ -13,6 +13,8 @@ from .drive import Start
 from .jobs import Finished, Job, Said, model_spawn
 from .station import Station
 
+DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
+
 
 def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | Stopped]:
     """Stream one answer. A stop, a time limit or a broken stream drops the job; it is told to end and then ignored."""
@@ -33,7 +35,7 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
             said: object = item.item  # a model is somebody else's code: it may say anything
             if isinstance(said, Reply):
                 reply = said
-            elif isinstance(said, TextDelta | ReasoningDelta | ToolCallDelta):
+            elif isinstance(said, DELTAS):  # pyright: ignore[reportUnnecessaryIsInstance]
                 station.add_piece(effect.step, _delta_event(effect.step, said))
             else:
                 _drop(job)
