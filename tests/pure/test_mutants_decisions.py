@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from thence.canonical import Json
 from thence.chat import Usage
 from thence.errors import IllegalFact
 from thence.facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Payload, Returned, Text
-from thence.fold import State, fold, next_step
+from thence.fold import Phase, State, fold, next_step
 from thence.judge import judge
 from thence.limits import Limits
 from thence.loopguard import LoopGuard
@@ -94,10 +95,13 @@ def test_what_is_illegal_is_told_with_kind_key_and_phase():
     with pytest.raises(IllegalFact) as illegal:
         fold([NewFact("the-key", None, END)])
     assert str(illegal.value) == "Ended ('the-key') cannot come in phase idle"
+    with pytest.raises(IllegalFact, match="a continuation message cannot begin a turn"):
+        after(Asked((), "continuation"))
+    assert [phase.value for phase in Phase] == ["idle", "infer", "calls", "answered"]
 
 
 def test_the_first_reason_to_fail_is_the_one_that_is_told():
-    fatal = [{"refused": "x", "fatal": {"code": code, "message": code}} for code in ("ONE", "TWO")]
+    fatal: list[dict[str, Json]] = [{"refused": "x", "fatal": {"code": c, "message": c}} for c in ("ONE", "TWO")]
     results = [Returned(f"t1-r1-c{n}", False, (), metadata) for n, metadata in enumerate(fatal)]
     state = after(HOST, ask("a", "b"), *results)
     assert next_step(state, Limits()) == End("failed", "ONE", "ONE")
@@ -110,11 +114,11 @@ def test_a_steer_after_the_cap_opens_the_turn_again():
 
 # ------------------------------------------------------------------ judging
 def test_a_denied_call_between_two_refusals_breaks_the_row():
-    """§5: only the same refused signature again *in a row* fails the turn; a call that the guard denied is in between."""
+    """§5: only the same refused signature again *in a row* fails the turn, and a denied call is in between."""
     state = after(ask("read", "look", "read"), start=thrice())
     first, *_ = judge(state, {}, TOOLS, Limits())
     assert isinstance(first, Refuse)
-    done: dict[str, Returned | Denied] = {"t1-r4-c0": first.result}  # type: ignore[dict-item]
+    done: dict[str, Returned | Denied] = {"t1-r4-c0": first.result}
     done["t1-r4-c1"] = denied = Denied("t1-r4-c1", "guard", "r", "why")
     [last] = judge(state, done, TOOLS, Limits())
     assert "fatal" not in said(last)[1]

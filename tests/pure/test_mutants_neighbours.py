@@ -23,8 +23,8 @@ KEYS = {
 }  # fmt: skip
 
 Changes = dict[tuple[Any, ...], dict[str, Any] | None]
-"""By table and key: the columns that have other values now, the columns of a new row that are not NULL, or None for a row
-that went."""
+"""By table and key: the columns that have other values now, the columns of a new row that are not NULL, or None for a
+row that went."""
 
 
 def neighbours() -> SchemaFile:

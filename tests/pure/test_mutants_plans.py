@@ -14,7 +14,7 @@ from thence.events import NewEvent
 from thence.facts import Call, Data, Ended, NewFact, Returned, Text
 from thence.fold import State
 from thence.loopguard import LoopGuard
-from thence.plan import Op, Plan
+from thence.plan import Op, Plan, SqlValue
 from thence.steps import OpenCall, Traits
 from thence.writes import (
     BEGINNING,
@@ -50,8 +50,8 @@ STATE = State(
     turn=4, request=6, rounds=3, continuations=1, usage=Usage(1, 2, 3, 4, 5), without_usage=7, tool_calls=9,
     loop=LoopGuard(malformed=8),
 )  # fmt: skip
-RUN = {"run_pk": 5, "fence": 3}
-TOTALS = {
+RUN: dict[str, SqlValue] = {"run_pk": 5, "fence": 3}
+TOTALS: dict[str, SqlValue] = {
     **RUN, "rounds": 3, "tool_calls_count": 9, "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3,
     "cache_read_tokens": 4, "cache_write_tokens": 5, "requests_without_usage": 7,
 }  # fmt: skip
@@ -184,7 +184,7 @@ def test_facts_go_on_from_the_head_in_one_chain():
     quoted = texts[0].replace('"', '\\"')
     one = hashlib.sha256(bytes(range(32)) + f'[7,"tool.result","k1","why","{quoted}"]'.encode()).digest()
     two = hashlib.sha256(one + rb'[8,"turn.ended","k2",null,"{\"status\":\"completed\"}"]').digest()
-    where = {"branch_pk": 8, **RUN, "run_id": "r", "ts_ms": 9}
+    where: dict[str, SqlValue] = {"branch_pk": 8, **RUN, "run_id": "r", "ts_ms": 9}
     assert ops == (
         *KEEP,
         Op("fact_append", (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from thence.canonical import NotJson, dumps, dumps_checked, loads, loads_stored
+from thence.canonical import NotJson, check_text, dumps, dumps_checked, loads, loads_stored
 from thence.codec import decode, encode, encode_row, read_payload
 from thence.errors import UnknownCriticalFact
 from thence.facts import Answered, Asked, Call, Configured, Data, File, Payload, Returned, Text
@@ -58,7 +58,7 @@ def test_a_fault_of_ours_fails_closed():
     for value in (math.nan, [math.inf]):
         with pytest.raises(ValueError, match="not JSON compliant"):
             dumps_checked(value)
-    with pytest.raises(NotJson, match="^a set has no JSON form$"):
+    with pytest.raises(NotJson, match=r"^a set has no JSON form$"):
         dumps_checked({"a": {1}})  # type: ignore[dict-item]
 
 
@@ -71,6 +71,17 @@ def test_an_integer_of_4001_digits_is_refused():
     for value in (10**4000, -(10**4000)):
         with pytest.raises(NotJson):
             dumps(value)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\ud83d\ude00", "é\udc00"])
+def test_a_text_with_a_lone_surrogate_is_refused_by_the_name_of_its_field(text: str):
+    with pytest.raises(ValueError, match="^'prompt' holds a lone surrogate: it cannot be stored as UTF-8$"):
+        check_text(text, "prompt")
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "é😀", "\ud7ff\ue000\uffff"])
+def test_every_other_text_is_returned_as_it_is(text: str):
+    assert check_text(text, "prompt") == text
 
 
 def test_rows_of_our_own_are_sorted_compact_and_exact():
@@ -130,7 +141,10 @@ FORMATS: list[tuple[Payload, str]] = [
         '{"instructions":"i","limits":{"l":1},"model":"m","output_sha256":"' + "cd" * 32
         + '","settings":{"t":0.5},"tools_sha256":"' + SHA + '"}',
     ),
-    (Configured("m", "", {}, {}, SHA), f'{{"instructions":"","limits":{{}},"model":"m","settings":{{}},"tools_sha256":"{SHA}"}}'),
+    (
+        Configured("m", "", {}, {}, SHA),
+        f'{{"instructions":"","limits":{{}},"model":"m","settings":{{}},"tools_sha256":"{SHA}"}}',
+    ),
     (
         Asked((Text("a"),), "steer", "q"),
         '{"origin":"steer","parts":[{"text":"a","type":"text"}],"request_id":"q"}',
