@@ -75,7 +75,7 @@ def test_an_integer_of_4001_digits_is_refused():
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\ud83d\ude00", "é\udc00"])
 def test_a_text_with_a_lone_surrogate_is_refused_by_the_name_of_its_field(text: str):
-    with pytest.raises(ValueError, match="^'prompt' holds a lone surrogate: it cannot be stored as UTF-8$"):
+    with pytest.raises(ValueError, match=r"^'prompt' holds a lone surrogate: it cannot be stored as UTF-8$"):
         check_text(text, "prompt")
 
 

@@ -154,6 +154,13 @@ def test_a_call_has_one_name_in_every_copy_of_the_log():
     assert Round("read", "look").run().keys == [hashlib.sha256(name.encode()).hexdigest() for name in names]
 
 
+def test_a_round_without_a_started_call_clears_nothing():
+    done = Round("read").run()
+    done.ledger.log.add([NewFact("t1-r2", None, Answered("", (Call("c", "none", {}),)))])
+    done.told.clear()
+    assert done.run().told == ["write cursor facts"]
+
+
 def test_a_landed_call_is_traced_and_its_pieces_are_void():
     done = Round("read").run()
     assert done.rows("delta_clear") == [{"stream_pk": 5, "step": "t1-r1-c0"}]
@@ -202,7 +209,7 @@ def test_an_interrupted_once_call_has_failed_with_an_unknown_outcome():
     kept, lost = (json.loads(row["payload"]) for row in done.run().rows("fact_append"))
     assert kept["parts"] == [{"text": "kept", "type": "text"}] and kept["ok"]
     assert lost["ok"] is False and lost["metadata"]["refused"] == "interrupted"
-    assert "interrupted, outcome unknown" in lost["parts"][0]["text"]
+    assert lost["parts"] == [{"text": "interrupted, outcome unknown", "type": "text"}]
 
 
 # ------------------------------------------------------------------ cancelled
