@@ -114,4 +114,5 @@ def test_installed_metadata_is_that_of_this_checkout() -> None:
     assert installed.version == project["version"]
     place, statements = json.loads(run(sys.executable, "-c", LOOK, cwd=ROOT / "tests"))
     assert Path(place).resolve() == ROOT / "engine/thence"
-    assert not statements, "a copy of the schema lies beside the package and hides the checkout's"
+    copies = [name for name in statements if name.startswith("schema/")]
+    assert not copies, "a copy of the schema lies beside the package and hides the checkout's"

@@ -160,6 +160,21 @@ def test_refusals_say_why_and_with_what_count():
     assert said(judge(state, {}, {}, Limits())[0])[0] == "Error: there is no tool 'nope'. Tools: none"
 
 
+@pytest.mark.parametrize(("length", "shown"), [(99, 99), (100, 100), (101, 100), (9000, 100)])
+def test_a_made_up_name_is_shown_in_part(length: int, shown: int):
+    """A model's nonsense does not come back to it whole, nor does a long list of tools."""
+    name, tools = "n" * length, {f"tool-{n:04}": Traits("read") for n in range(900)}
+    [unknown] = judge(after(HOST, ask(name)), {}, tools, Limits())
+    known = ", ".join(tools)[:4000]
+    assert said(unknown)[0] == f"Error: there is no tool '{'n' * shown}'. Tools: {known}"
+    again = after(ask(name), start=thrice(name))
+    [refused] = judge(again, {}, {}, Limits())
+    assert said(refused)[0].startswith(f"Error: '{'n' * shown}' was already called 3 times")
+    assert isinstance(refused, Refuse)
+    [failed] = judge(after(refused.result, ask(name), start=again), {}, {}, Limits())
+    assert said(failed)[1]["fatal"]["message"].startswith(f"The model repeated a refused call of '{'n' * shown}' ")
+
+
 def test_a_call_of_a_turn_that_has_failed_says_so():
     state = after(HOST, ask("write!", "write"))
     first, second = judge(state, {}, TOOLS, Limits(max_parse_retries=0))

@@ -110,9 +110,10 @@ async def test_unknown_names_and_missing_parameters(driver, say):
     assert "a" in await driver.read(say.names)
 
 
-async def test_a_failing_decoder_is_the_callers(driver, say):
+async def test_rows_that_no_decoder_can_read_are_damage(driver, say):
+    """D6: whatever a decoder stumbles over was not written by us; the caller gets a typed error."""
     await driver.commit(say.add("a"))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(StoreError, match="damaged"):
         await driver.read(Query((Select("owner_list", {}),), lambda rows: 1 // 0))
     assert "a" in await driver.read(say.names)
 

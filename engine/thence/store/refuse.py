@@ -164,6 +164,8 @@ def _look(path: Path, schema: Schema, *, mode: str = "ro", immutable: bool = Fal
     try:
         connection = connect_reader(uri(path, mode=mode, **({"immutable": "1"} if immutable else {})))
         try:
+            # One snapshot for all that is asked: somebody may be making the file at this very moment.
+            connection.execute("BEGIN")
             return examine(connection, path, schema)
         finally:
             connection.close()
