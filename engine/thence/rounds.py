@@ -50,6 +50,8 @@ class Rounds:
         """Run every open call, then make all results facts in one commit. A stop on the way is the caller's."""
         while True:
             state, setup = self.ledger.log.state, self.ledger.setup
+            if self._all_done():
+                break
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
                 break
@@ -123,9 +125,10 @@ class Rounds:
 
     def _is_last(self, landed: Landed) -> bool:
         """Whether nothing else of this answer will run: then the settling commit carries this landing too."""
-        setup = self.ledger.setup
-        done = {**self.done, landed.result.call_key: landed.result}
-        return not judge(self.ledger.log.state, done, setup.traits, setup.limits)
+        return self._all_done(landed.result.call_key)
+
+    def _all_done(self, landing: str = "") -> bool:
+        return all(call.key in self.done or call.key == landing for call in self.ledger.log.state.open)
 
     def _land(self, landed: Landed, *, last: bool) -> Flow[None]:
         key = landed.result.call_key

@@ -30,7 +30,9 @@ db = sys.argv[1]
 args = sys.argv[2:]
 
 def say(*words):
-    print(*words, flush=True)
+    # in one piece: threads say things at the same time
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 def hear():
     return sys.stdin.readline().strip()
