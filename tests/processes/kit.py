@@ -31,7 +31,7 @@ args = sys.argv[2:]
 
 def say(*words):
     # in one piece: threads say things at the same time
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.write(" ".join(map(str, words)) + chr(10))
     sys.stdout.flush()
 
 def hear():
