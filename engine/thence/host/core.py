@@ -224,6 +224,14 @@ class PlainWorld:
         """Nothing here is."""
         return False
 
+    def inbox_due(self) -> bool:
+        """Nobody's inbox is looked into."""
+        return False
+
+    def stop_now(self) -> Stopped | None:
+        """Short flows are not stopped."""
+        return None
+
     def cancelled(self) -> bool:
         """Short flows are cancelled as any other call is."""
         return False

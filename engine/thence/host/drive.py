@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..effects import Commit, Effect, Flow, IsGuarded, Now, Read
+from ..effects import Commit, Effect, Flow, IsGuarded, Now, Read, SafePoint, Stopped
 from ..plan import Store
 from .jobs import Item, Spawn
 from .workers import Workers
@@ -44,6 +44,10 @@ class World(Protocol):
     def now_ms(self) -> int: ...
 
     def is_guarded(self) -> bool: ...
+
+    def inbox_due(self) -> bool: ...
+
+    def stop_now(self) -> Stopped | None: ...
 
     def cancelled(self) -> bool:
         """The task that drives the flow was cancelled.
@@ -117,6 +121,8 @@ def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, worke
             return world.now_ms()
         if isinstance(effect, IsGuarded):
             return world.is_guarded()
+        if isinstance(effect, SafePoint) and not world.inbox_due():
+            return world.stop_now()
         if isinstance(effect, Take):
             return mailbox.take(effect.timeout_s)
         if isinstance(effect, Start):
@@ -151,6 +157,8 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return world.now_ms()
         if isinstance(effect, IsGuarded):
             return world.is_guarded()
+        if isinstance(effect, SafePoint) and not world.inbox_due():
+            return world.stop_now()
         if isinstance(effect, Take):
             return await _take(mailbox, effect.timeout_s, world)
         if isinstance(effect, Start):

@@ -104,9 +104,12 @@ class Station:
 
     def safe_point(self) -> Flow[Stopped | None]:
         """Whether the run is to stop, by what is known here and in the inbox."""
-        if time.monotonic() >= self._polled + POLL_S:
-            yield from self._poll_inbox()
+        yield from self._poll_inbox()
         return self.stopped
+
+    def inbox_due(self) -> bool:
+        """Whether it is time to look into the inbox."""
+        return time.monotonic() >= self._polled + POLL_S
 
     def show(self, event: NewEvent, sequence: int | None, ts_ms: int | None = None) -> None:
         """Give an event to live readers, if there are any. Provisional ones have no sequence."""

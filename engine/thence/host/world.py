@@ -66,6 +66,14 @@ class RunWorld:
         """Whether the session has a budget guard just now."""
         return self.station.around.guard() is not None
 
+    def inbox_due(self) -> bool:
+        """Whether a safe point must look into the inbox first."""
+        return self.station.inbox_due()
+
+    def stop_now(self) -> Stopped | None:
+        """What is known of a stop, without looking anywhere."""
+        return self.station.stopped
+
     def cancelled(self) -> bool:
         """The task that drives this run was cancelled: interrupt the run."""
         self.station.request_stop(Stopped("interrupt", "the task was cancelled"))
