@@ -67,6 +67,7 @@ def test_counters_of_the_log_go_on_over_turns_and_those_of_a_turn_do_not():
     first = after(config, HOST, ask("read"), cut, STEER, STEER, Answered("", usage=None), END)
     assert (first.configs, first.steers, first.cut, first.without_usage, first.tool_calls) == (1, 2, True, 2, 1)
     assert first.ended == END
+    assert after(HOST, start=first).config == config
     second = after(HOST, config, start=first)
     assert (second.turn, second.configs, second.config, second.cut) == (2, 2, config, True)
     assert second == State(second.phase, 2, cut=True, config=config, configs=2)
@@ -95,7 +96,7 @@ def test_what_is_illegal_is_told_with_kind_key_and_phase():
     with pytest.raises(IllegalFact) as illegal:
         fold([NewFact("the-key", None, END)])
     assert str(illegal.value) == "Ended ('the-key') cannot come in phase idle"
-    with pytest.raises(IllegalFact, match="a continuation message cannot begin a turn"):
+    with pytest.raises(IllegalFact, match=r"^a continuation message cannot begin a turn$"):
         after(Asked((), "continuation"))
     assert [phase.value for phase in Phase] == ["idle", "infer", "calls", "answered"]
 

@@ -111,6 +111,14 @@ def test_an_unknown_kind_is_named():
     assert str(unknown.value) == "the log holds a 'wait.opened' fact, which this version of thence does not know"
 
 
+def test_a_text_of_16_mib_is_kept_and_one_byte_more_is_refused_by_name():
+    most = 16 * KIB * KIB
+    [kept] = encode(Asked((Text("x" * most),))).blobs.values()
+    assert len(kept) == most
+    with pytest.raises(ValueError, match=r"^'text' has 16777217 bytes; the limit is 16777216$"):
+        encode(Asked((Text("x" * (most + 1)),)))
+
+
 def object_of(size: int, letter: str) -> dict[str, Any]:
     """A JSON object whose canonical text has exactly ``size`` bytes."""
     width = len(letter.encode())
