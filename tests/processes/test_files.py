@@ -65,7 +65,7 @@ def test_l06_from_the_first_instant(spawn, db, tmp_path):
 
 
 HOSTILE_PATHS = [
-    "../../../tmp/pwn", "/etc/x", "a/b/c", "..", ".", "~/x", "-rf", "a\\b", "$(touch pwn)", "%2e%2e%2fx", "con", "x.db",
+    "../../../pwn", "/etc/x", "a/b/c", "..", ".", "~/x", "-rf", "a\\b", "$(touch pwn)", "%2e%2e%2fx", "con", "x.db",
 ]  # fmt: skip
 
 LIFE = """

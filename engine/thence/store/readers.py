@@ -159,8 +159,14 @@ class AsyncReaders:
         try:
             connection = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # cut in the middle it would leave its descriptors to the garbage collector
-            await self._discard(await connecting)
+            await asyncio.wait({connecting})
+            if connecting.cancelled() or connecting.exception() is not None:
+                # A loop that ends cancels the connecting as well: aiosqlite then tells its thread to stop and does not
+                # wait, and the thread's last word would find the loop closed.
+                await asyncio.to_thread(made[0]._thread.join)  # pyright: ignore[reportPrivateUsage]
+            else:
+                # cut in the middle it would leave its descriptors to the garbage collector
+                await self._discard(connecting.result())
             raise
         self._all.add(connection)
         try:
