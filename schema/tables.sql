@@ -146,6 +146,7 @@ CREATE TABLE inflight(
   tool        TEXT NOT NULL,
   effect      TEXT,
   state       TEXT NOT NULL CHECK(state IN ('started', 'landed')),
+  starts      INTEGER NOT NULL DEFAULT 1,
   started_ms  INTEGER NOT NULL,
   landed_ms   INTEGER,
   blobs       TEXT,
@@ -278,13 +279,15 @@ CREATE TABLE wait(
   payload     TEXT NOT NULL CHECK(json_valid(payload)),
   UNIQUE(session_pk, wait_id)
 ) STRICT;
--- One row per wait: inserting it is what decides who answered.
+CREATE INDEX wait_open ON wait(session_pk) WHERE closed_ms IS NULL;
+-- One row per wait: inserting it is what decides who answered. `expired`: nobody did, and the deadline has passed.
 CREATE TABLE wait_answer(
   wait_pk     INTEGER PRIMARY KEY,
   value       TEXT NOT NULL CHECK(json_valid(value)),
   by          TEXT,
   digest      TEXT NOT NULL,
-  answered_ms INTEGER NOT NULL
+  answered_ms INTEGER NOT NULL,
+  expired     INTEGER NOT NULL DEFAULT 0 CHECK(expired IN (0, 1))
 ) STRICT;
 
 -- What everybody but the owner wants to say. `stream_pk` names the run (or the session's channel) it is about.

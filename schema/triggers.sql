@@ -121,9 +121,25 @@ END;
 CREATE TRIGGER wait_deleted AFTER DELETE ON wait BEGIN
   DELETE FROM wait_answer WHERE wait_pk = OLD.wait_pk;
 END;
-CREATE TRIGGER wait_answer_once BEFORE INSERT ON wait_answer
-WHEN EXISTS(SELECT 1 FROM wait_answer WHERE wait_pk = NEW.wait_pk) BEGIN
-  SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer');
+-- One answer a wait, for what was asked about, while somebody waits for it and before the deadline; `expired` is the
+-- answer of a deadline that has passed.
+CREATE TRIGGER wait_answer_once BEFORE INSERT ON wait_answer BEGIN
+  SELECT CASE
+    WHEN EXISTS(SELECT 1 FROM wait_answer WHERE wait_pk = NEW.wait_pk)
+      THEN RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer')
+    WHEN NOT EXISTS(SELECT 1 FROM wait WHERE wait_pk = NEW.wait_pk)
+      THEN RAISE(ABORT, 'thence:WAIT_NOT_FOUND there is no such wait')
+    WHEN EXISTS(SELECT 1 FROM wait WHERE wait_pk = NEW.wait_pk AND closed_ms IS NOT NULL)
+      THEN RAISE(ABORT, 'thence:WAIT_CLOSED nobody waits for this any more')
+    WHEN NOT EXISTS(SELECT 1 FROM wait WHERE wait_pk = NEW.wait_pk AND digest = NEW.digest)
+      THEN RAISE(ABORT, 'thence:WAIT_DIGEST_MISMATCH the answer is for something else')
+    WHEN NEW.expired <> coalesce((SELECT deadline_ms < NEW.answered_ms FROM wait WHERE wait_pk = NEW.wait_pk), 0)
+      THEN RAISE(ABORT, 'thence:WAIT_EXPIRED the deadline of this wait says otherwise')
+  END;
+END;
+CREATE TRIGGER wait_answer_no_delete BEFORE DELETE ON wait_answer
+WHEN EXISTS(SELECT 1 FROM wait WHERE wait_pk = OLD.wait_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED an answer lives as long as its wait');
 END;
 CREATE TRIGGER wait_answer_no_update BEFORE UPDATE ON wait_answer BEGIN
   SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer');
@@ -234,6 +250,7 @@ WHEN EXISTS(SELECT 1 FROM session WHERE session_pk = OLD.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:RUN_EXISTS a run id lives as long as its session');
 END;
 CREATE TRIGGER run_deleted AFTER DELETE ON run BEGIN
+  DELETE FROM wait WHERE run_pk = OLD.run_pk;
   DELETE FROM stream WHERE stream_pk = OLD.run_pk;
   DELETE FROM checkpoint WHERE run_pk = OLD.run_pk;
 END;

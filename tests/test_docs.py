@@ -35,7 +35,12 @@ def run_readme(folder: Path) -> str:
 
 
 def test_the_readmes_python_runs_as_one_program_and_its_sql_finds_what_it_left(tmp_path: Path) -> None:
-    assert run_readme(tmp_path).splitlines() == ["About 134,000.", "Hello again."]
+    assert run_readme(tmp_path).splitlines() == [
+        "About 134,000.",
+        "Hello again.",
+        "parked ['pay']",
+        "The invoice is paid.",
+    ]
     with sqlite3.connect(tmp_path / "agents.db") as db:
         for statement in "".join(blocks("sql")).split(";")[:-1]:
             assert db.execute(statement).fetchall()

@@ -32,10 +32,11 @@ from .errors import (
     StoreError,
     ThenceError,
     ToolError,
+    WaitError,
 )
 from .events import Event, EventPage
 from .facts import Fact
-from .host.context import ToolContext
+from .host.context import Defer, Question, ToolContext
 from .host.env import FixedClock, HostEnv, HostEnvConfig, SequentialIdGenerator
 from .host.spawned import AsyncSpawnedRun, Recovered, SpawnedRun
 from .host.toolkit import Tool, ToolOutput, tool
@@ -43,9 +44,11 @@ from .host.workspace import workspace_tools
 from .identity import DurableMemoryBinding
 from .models.scripted import ScriptedModel
 from .options import SessionOptions
+from .permissions import PermissionPolicy
 from .results import SendResult
 from .runs import Run, SessionInfo, TraceEvent
 from .session import Session
+from .waits import Wait
 
 __version__ = "0.1.0"
 
@@ -56,6 +59,7 @@ __all__ = [
     "AsyncSpawnedRun",
     "BudgetExhausted",
     "ContextOverflow",
+    "Defer",
     "DiskFull",
     "DurableMemoryBinding",
     "Event",
@@ -69,6 +73,8 @@ __all__ = [
     "Model",
     "ModelError",
     "OwnershipLost",
+    "PermissionPolicy",
+    "Question",
     "Recovered",
     "Reply",
     "Request",
@@ -98,6 +104,8 @@ __all__ = [
     "ToolSpec",
     "TraceEvent",
     "Usage",
+    "Wait",
+    "WaitError",
     "tool",
     "workspace_tools",
 ]

@@ -17,6 +17,7 @@ from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .host.env import HostEnv, HostEnvConfig, build_env
 from .host.leaving import close_now, close_soon, watch_exit
 from .host.opening import open_session
+from .host.parking import all_waits
 from .host.recovering import interrupted
 from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
@@ -26,6 +27,7 @@ from .options import SessionOptions, check_settings, choose
 from .runs import SessionInfo
 from .session import Session
 from .store.sqlite import Durability, SqliteStore
+from .waits import Wait
 
 R = TypeVar("R")
 Workspace = str | Path
@@ -132,8 +134,13 @@ class Agent(_AgentBase):
         """Sessions of the file, oldest first. Tags by name filter by equality; None means untagged only."""
         return self._do(ops.list_sessions(self._core, tags))
 
+    def waits(self) -> list[Wait]:
+        """What runs of all sessions wait for, or have been answered and not acted on yet; oldest first (§10)."""
+        return self._do(all_waits(self._core))
+
     def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
-        """Resume every run of the file that has neither ended nor a living owner, one after the other (§7).
+        """Resume every run of the file that has neither ended nor a living owner, and every parked one whose waits are
+        all answered, one after the other (§7).
 
         Args:
             options: gives the options of a session by its id: needed for sessions that had a budget guard.
@@ -185,6 +192,10 @@ class AsyncAgent(_AgentBase):
     async def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
         """See :meth:`Agent.list_sessions`."""
         return await self._do(ops.list_sessions(self._core, tags))
+
+    async def waits(self) -> list[Wait]:
+        """See :meth:`Agent.waits`."""
+        return await self._do(all_waits(self._core))
 
     async def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """See :meth:`Agent.recover`."""

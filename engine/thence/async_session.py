@@ -10,7 +10,7 @@ from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import recovering
+from .host import parking, recovering
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import AsyncMailbox, adrive
@@ -22,6 +22,7 @@ from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
 from .session_base import SessionBase, nothing
+from .waits import Wait
 
 R = TypeVar("R")
 
@@ -130,6 +131,18 @@ class AsyncSession(SessionBase):
     async def emit(self, event: Event | Mapping[str, Any]) -> None:
         """See :meth:`Session.emit`."""
         await self._do(ops.emit(self._core, ops.check_event(event)))
+
+    async def waits(self, run_id: str | None = None) -> list[Wait]:
+        """See :meth:`thence.Session.waits`."""
+        return await self._do(parking.list_waits(self._core, run_id))
+
+    async def answer(self, wait_id: str, value: Any, *, digest: str | None = None, by: str | None = None) -> None:
+        """See :meth:`thence.Session.answer`."""
+        await self._do(parking.answer(self._core, wait_id, value, digest, by))
+
+    async def confirm(self, call_key: str, approved: bool, reason: str | None = None, *, by: str | None = None) -> None:
+        """See :meth:`thence.Session.confirm`."""
+        await self._do(parking.confirm(self._core, call_key, approved, reason, by))
 
     async def cancel(self) -> bool:
         """See :meth:`Session.cancel`."""

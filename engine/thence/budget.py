@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class GuardDecision:
-    """What a budget guard decided. ``decision``: allow, soft or deny."""
+    """What a budget guard decided. ``hold``: not before somebody says so."""
 
-    decision: Literal["allow", "soft", "deny"] = "allow"
+    decision: Literal["allow", "soft", "deny", "hold"] = "allow"
     resource: str = ""
     reason: str = ""
     consumed: float = 0.0
@@ -35,7 +35,9 @@ def read_decision(method: str, value: object) -> GuardDecision:
     if decision == "allow":
         return ALLOW
     if decision == "deny":
-        return _deny(method, given)
+        return _refusal(method, "deny", given)
+    if decision == "hold":
+        return _refusal(method, "hold", given)
     if decision == "soft":
         return _soft(method, given)
     return malformed(method, f"unknown budget decision '{decision[:100]}'")
@@ -61,12 +63,12 @@ def unavailable(method: str, why: str) -> GuardDecision:
     return GuardDecision("deny", "budget_guard_unavailable", f"BudgetGuard.{method} could not be asked: {why}")
 
 
-def _deny(method: str, given: dict[Any, Any]) -> GuardDecision:
+def _refusal(method: str, decision: Literal["deny", "hold"], given: dict[Any, Any]) -> GuardDecision:
     resource, reason = given.get("resource"), given.get("reason")
     for name, text in (("resource", resource), ("reason", reason)):
         if type(text) is not str:
             return malformed(method, f"missing required string '{name}'")
-    return GuardDecision("deny", _clean(str(resource)), _clean(str(reason)))
+    return GuardDecision(decision, _clean(str(resource)), _clean(str(reason)))
 
 
 def _soft(method: str, given: dict[Any, Any]) -> GuardDecision:

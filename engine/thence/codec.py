@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -21,26 +21,19 @@ from .errors import UnknownCriticalFact
 from .facts import (
     KINDS,
     MAX_INLINE_BYTES,
-    MAX_TEXT_BYTES,
     Answered,
     Asked,
     Call,
     Configured,
-    Data,
     Denied,
     Ended,
-    File,
     Note,
-    Part,
     Payload,
     Returned,
-    Text,
+    WaitAnswered,
+    WaitOpened,
 )
-
-Blobs: TypeAlias = dict[str, bytes]
-"""Bytes by their SHA-256 (lower-case hex)."""
-
-Lookup: TypeAlias = Callable[[str], bytes]
+from .parts import Blobs, Lookup, decode_part, encode_parts, get_text, put_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +79,6 @@ def chain(prev_hash: bytes, seq: int, kind: str, key: str, cause: str | None, te
     return hashlib.sha256(prev_hash + dumps_checked([seq, kind, key, cause, text]).encode()).digest()
 
 
-def blob_sha(data: bytes) -> str:
-    """Name of a blob."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def encode_row(value: object) -> str:
     """JSON of something that our own code built (event payloads, checkpoints): faster, not canonical.
 
@@ -123,54 +111,6 @@ def encode_result(payload: Returned) -> tuple[str, Blobs]:
     return encoded.text, dict(encoded.blobs)
 
 
-def _put(into: dict[str, Json], name: str, text: str, blobs: Blobs) -> None:
-    # Most texts are short: a length in characters decides nearly always, without encoding them.
-    data = text.encode() if len(text) * 4 > MAX_INLINE_BYTES else b""
-    if len(data) <= MAX_INLINE_BYTES:
-        into[name] = text
-        return
-    if len(data) > MAX_TEXT_BYTES:
-        raise ValueError(f"'{name}' has {len(data)} bytes; the limit is {MAX_TEXT_BYTES}")
-    sha = blob_sha(data)
-    blobs[sha] = data
-    into[f"{name}_sha256"] = sha
-
-
-def _get(value: Mapping[str, Any], name: str, lookup: Lookup, default: str = "") -> str:
-    sha = value.get(f"{name}_sha256")
-    return lookup(sha).decode() if sha is not None else value.get(name, default)
-
-
-def _encode_part(part: Part, blobs: Blobs) -> Json:
-    out: dict[str, Json] = {}
-    if isinstance(part, Text):
-        out["type"] = "text"
-        _put(out, "text", part.text, blobs)
-    elif isinstance(part, Data):
-        text = dumps_checked(part.value)
-        if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
-            return {"type": "json", "value": part.value}
-        out["type"] = "json"
-        _put(out, "value", text, blobs)
-    else:
-        out.update(type="file", sha256=part.sha256, size=part.size, media_type=part.media_type)
-        if part.name is not None:
-            out["name"] = part.name
-    return out
-
-
-def _decode_part(value: Mapping[str, Any], lookup: Lookup) -> Part:
-    if value["type"] == "text":
-        return Text(_get(value, "text", lookup))
-    if value["type"] == "json":
-        return Data(loads_stored(_get(value, "value", lookup)) if "value_sha256" in value else value["value"])
-    return File(value["sha256"], value["size"], value["media_type"], value.get("name"))
-
-
-def _parts(parts: tuple[Part, ...], blobs: Blobs) -> list[Json]:
-    return [_encode_part(part, blobs) for part in parts]
-
-
 def _encode_configured(p: Configured, blobs: Blobs) -> Json:
     out: dict[str, Json] = {
         "model": p.model,
@@ -180,14 +120,14 @@ def _encode_configured(p: Configured, blobs: Blobs) -> Json:
     }
     if p.output_sha256 is not None:
         out["output_sha256"] = p.output_sha256
-    _put(out, "instructions", p.instructions, blobs)
+    put_text(out, "instructions", p.instructions, blobs)
     return out
 
 
 def _decode_configured(v: Mapping[str, Any], lookup: Lookup) -> Payload:
     return Configured(
         v["model"],
-        _get(v, "instructions", lookup),
+        get_text(v, "instructions", lookup),
         v["settings"],
         v["limits"],
         v["tools_sha256"],
@@ -196,35 +136,35 @@ def _decode_configured(v: Mapping[str, Any], lookup: Lookup) -> Payload:
 
 
 def _encode_asked(p: Asked, blobs: Blobs) -> Json:
-    out: dict[str, Json] = {"origin": p.origin, "parts": _parts(p.parts, blobs)}
+    out: dict[str, Json] = {"origin": p.origin, "parts": encode_parts(p.parts, blobs)}
     if p.request_id is not None:
         out["request_id"] = p.request_id
     return out
 
 
 def _decode_asked(v: Mapping[str, Any], lookup: Lookup) -> Payload:
-    return Asked(tuple(_decode_part(part, lookup) for part in v["parts"]), v["origin"], v.get("request_id"))
+    return Asked(tuple(decode_part(part, lookup) for part in v["parts"]), v["origin"], v.get("request_id"))
 
 
 def _encode_call(call: Call, blobs: Blobs) -> Json:
     out: dict[str, Json] = {"id": call.id, "name": call.name}
     if call.arguments is None:
         out["problem"] = call.problem
-        _put(out, "raw", call.raw, blobs)
+        put_text(out, "raw", call.raw, blobs)
         return out
     text = dumps_checked(call.arguments)
     if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
         out["arguments"] = call.arguments
     else:
-        _put(out, "arguments", text, blobs)
+        put_text(out, "arguments", text, blobs)
     return out
 
 
 def _decode_call(v: Mapping[str, Any], lookup: Lookup) -> Call:
     if "problem" in v:
-        return Call(v["id"], v["name"], None, _get(v, "raw", lookup), v["problem"])
+        return Call(v["id"], v["name"], None, get_text(v, "raw", lookup), v["problem"])
     if "arguments_sha256" in v:
-        return Call(v["id"], v["name"], loads_stored(_get(v, "arguments", lookup)))
+        return Call(v["id"], v["name"], loads_stored(get_text(v, "arguments", lookup)))
     return Call(v["id"], v["name"], v["arguments"])
 
 
@@ -237,22 +177,22 @@ def _encode_answered(p: Answered, blobs: Blobs) -> Json:
     }
     if p.opaque is not None:
         out["opaque"] = p.opaque
-    _put(out, "text", p.text, blobs)
+    put_text(out, "text", p.text, blobs)
     return out
 
 
 def _decode_answered(v: Mapping[str, Any], lookup: Lookup) -> Payload:
     usage = None if v["usage"] is None else Usage(**v["usage"])
     calls = tuple(_decode_call(call, lookup) for call in v["calls"])
-    return Answered(_get(v, "text", lookup), calls, usage, v["stop_reason"], v["model"], v.get("opaque"))
+    return Answered(get_text(v, "text", lookup), calls, usage, v["stop_reason"], v["model"], v.get("opaque"))
 
 
 def _encode_returned(p: Returned, blobs: Blobs) -> Json:
-    return {"call_key": p.call_key, "ok": p.ok, "parts": _parts(p.parts, blobs), "metadata": p.metadata}
+    return {"call_key": p.call_key, "ok": p.ok, "parts": encode_parts(p.parts, blobs), "metadata": p.metadata}
 
 
 def _decode_returned(v: Mapping[str, Any], lookup: Lookup) -> Payload:
-    parts = tuple(_decode_part(part, lookup) for part in v["parts"])
+    parts = tuple(decode_part(part, lookup) for part in v["parts"])
     return Returned(v["call_key"], v["ok"], parts, v["metadata"])
 
 
@@ -262,6 +202,32 @@ def _encode_denied(p: Denied, blobs: Blobs) -> Json:
 
 def _decode_denied(v: Mapping[str, Any], lookup: Lookup) -> Payload:
     return Denied(v["call_key"], v["scope"], v["resource"], v["reason"])
+
+
+def _encode_opened(p: WaitOpened, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"wait_id": p.wait_id, "kind": p.kind, "subject": p.subject, "digest": p.digest}
+    if p.deadline_ms is not None:
+        out["deadline_ms"] = p.deadline_ms
+    if p.about:
+        out["about"] = p.about
+    return out
+
+
+def _decode_opened(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return WaitOpened(v["wait_id"], v["kind"], v["subject"], v["digest"], v.get("deadline_ms"), v.get("about", {}))
+
+
+def _encode_wait_answered(p: WaitAnswered, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"wait_id": p.wait_id, "value": p.value}
+    if p.by is not None:
+        out["by"] = p.by
+    if p.expired:
+        out["expired"] = True
+    return out
+
+
+def _decode_wait_answered(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return WaitAnswered(v["wait_id"], v["value"], v.get("by"), v.get("expired", False))
 
 
 def _encode_ended(p: Ended, blobs: Blobs) -> Json:
@@ -283,6 +249,8 @@ _ENCODERS: dict[type[Any], Callable[[Any, Blobs], Json]] = {
     Answered: _encode_answered,
     Returned: _encode_returned,
     Denied: _encode_denied,
+    WaitOpened: _encode_opened,
+    WaitAnswered: _encode_wait_answered,
     Ended: _encode_ended,
 }
 _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
@@ -291,5 +259,7 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
     "model.turn": _decode_answered,
     "tool.result": _decode_returned,
     "budget.denied": _decode_denied,
+    "wait.opened": _decode_opened,
+    "wait.answered": _decode_wait_answered,
     "turn.ended": _decode_ended,
 }

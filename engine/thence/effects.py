@@ -133,8 +133,18 @@ class Landed:
     kept: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A tool has handed its call over: somebody will answer it, by ``deadline_ms`` if there is one."""
+
+    call_key: str
+    kind: Literal["deferred", "question"]
+    question: str
+    deadline_ms: int | None
+
+
 @dataclass(slots=True)
-class AwaitTool(Effect[Landed | Stopped]):
+class AwaitTool(Effect[Landed | Postponed | Stopped]):
     """The next call that lands, in whatever order tools finish."""
 
 
@@ -142,7 +152,7 @@ class AwaitTool(Effect[Landed | Stopped]):
 class Drained:
     """What landed, and the stop as it is by then: a cancel may have come behind an interrupt."""
 
-    landed: tuple[Landed, ...]
+    landed: tuple[Landed | Postponed, ...]
     stopped: Stopped | None
 
 

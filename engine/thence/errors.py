@@ -47,14 +47,21 @@ class SessionNotFound(SessionError):
 class SessionBusy(ThenceError):
     """Another transcript operation is active on the session, in this or another process. Never queued.
 
-    ``holder`` names the owner that has it, as in ``session.owner`` and the file ``<db>-owner-<holder>``.
+    ``holder`` names the owner that has it, as in ``session.owner`` and the file ``<db>-owner-<holder>``. ``waits`` are
+    the ids of the waits that keep a parked run from going on; nobody owns its session.
     """
 
     code = "SESSION_BUSY"
 
-    def __init__(self, session_id: str, *, holder: str | None = None) -> None:
-        super().__init__(f"Session '{session_id}' already has an active operation", retryable=True)
+    def __init__(
+        self, session_id: str, *, holder: str | None = None, run_id: str | None = None, waits: tuple[str, ...] = ()
+    ) -> None:
+        text = f"Session '{session_id}' already has an active operation"
+        if run_id is not None:
+            text += f": run '{run_id}' is parked and waits for {', '.join(waits) or 'being resumed'}"
+        super().__init__(text, run_id=run_id, retryable=True)
         self.holder = holder
+        self.waits = waits
 
 
 class SessionClosed(ThenceError):
@@ -146,6 +153,18 @@ class RunFailed(ThenceError):
         self, code: str, message: str, *, run_id: str | None = None, retryable: bool = False, resumable: bool = False
     ) -> None:
         super().__init__(message, run_id=run_id, retryable=retryable, resumable=resumable)
+        self.code = code
+
+
+class WaitError(ThenceError):
+    """An answer was refused and nothing was written. ``code`` says why: ``WAIT_NOT_FOUND``, ``WAIT_ALREADY_ANSWERED``,
+    ``WAIT_CLOSED`` (nobody waits for it any more), ``WAIT_DIGEST_MISMATCH`` (it is for something else),
+    ``WAIT_EXPIRED``."""
+
+    code = "WAIT_ERROR"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
         self.code = code
 
 

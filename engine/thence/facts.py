@@ -5,7 +5,8 @@ says which may follow which. A kind whose name starts with ``note.`` is ancillar
 keeps it and goes on. Any other unknown kind is critical: the session is read-only for that version.
 
 Keys: turn ``t3``; its facts ``t3-config``, ``t3-user``, ``t3-r1`` (the first model answer), ``t3-r1-c0`` (the first
-call of it *and* the result of that call), ``t3-more1`` (a continuation), ``t3-end``.
+call of it *and* the result of that call), ``t3-r1-c0-w1`` (the first wait of that call) and ``t3-r1-c0-w1-answer``,
+``t3-more1`` (a continuation), ``t3-end``.
 """
 
 from __future__ import annotations
@@ -128,6 +129,35 @@ class Denied:
     reason: str
 
 
+WaitKind: TypeAlias = Literal["confirmation", "question", "deferred", "unknown_outcome", "budget_hold", "child"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOpened:
+    """``wait.opened``: the turn goes on once the world has answered (§10).
+
+    ``subject`` is the key of the call, or of the answer to a model request that is held. ``digest`` binds the answer to
+    what was asked about. ``about`` is what people are shown beside the call: a question, a budget's reason.
+    """
+
+    wait_id: str
+    kind: WaitKind
+    subject: str
+    digest: str
+    deadline_ms: int | None = None
+    about: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAnswered:
+    """``wait.answered``: the answer that won, or that none came before the deadline."""
+
+    wait_id: str
+    value: Json
+    by: str | None = None
+    expired: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """``turn.ended``"""
@@ -145,14 +175,17 @@ class Note:
     payload: Json
 
 
-Payload: TypeAlias = Configured | Asked | Answered | Returned | Denied | Ended | Note
+Known: TypeAlias = Configured | Asked | Answered | Returned | Denied | WaitOpened | WaitAnswered | Ended
+Payload: TypeAlias = Known | Note
 
-KINDS: dict[type[Configured | Asked | Answered | Returned | Denied | Ended], str] = {
+KINDS: dict[type[Known], str] = {
     Configured: "run.configured",
     Asked: "user.message",
     Answered: "model.turn",
     Returned: "tool.result",
     Denied: "budget.denied",
+    WaitOpened: "wait.opened",
+    WaitAnswered: "wait.answered",
     Ended: "turn.ended",
 }
 
@@ -207,6 +240,11 @@ def answer_key(turn: int, request: int) -> str:
 def call_key(turn: int, request: int, position: int) -> str:
     """Public id of a call and key of its result; ``position`` from 0."""
     return f"t{turn}-r{request}-c{position}"
+
+
+def wait_key(subject: str, number: int) -> str:
+    """Id of the ``number``-th wait, from 1, about a call or a model request; and key of its fact."""
+    return f"{subject}-w{number}"
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

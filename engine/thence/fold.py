@@ -8,6 +8,8 @@ The rules, in one page:
   ends with the text it has.
 * A call whose arguments are not one JSON object never runs; more than ``max_parse_retries`` such calls in a row fail
   the turn. The same call too often among the last eight is refused; refused again at once, it fails the turn.
+* A wait, about a call or about the next model request, keeps what it is about from being done until its answer is a
+  fact. It is over with the result of its call, or with the answer to that request.
 * An answer without calls that is empty, or was cut by its length limit or a pause, is continued a few times.
 
 =========  =================================================  ==============================================
@@ -15,7 +17,9 @@ phase      facts that may come                                 and then
 =========  =================================================  ==============================================
 IDLE       run.configured, user.message (host)                 IDLE, INFER
 INFER      run.configured, user.message, model.turn, ended     INFER, CALLS with calls, else ANSWERED; IDLE
+INFER      wait.opened, wait.answered                          INFER
 CALLS      tool.result and budget.denied of the next open call CALLS; the last one: INFER, or ANSWERED if capped
+CALLS      wait.opened, wait.answered                          CALLS
 ANSWERED   run.configured, user.message, turn.ended            INFER, IDLE
 =========  =================================================  ==============================================
 
@@ -33,10 +37,25 @@ from typing import Any
 from .canonical import dumps_checked, sha256_hex
 from .chat import Usage
 from .errors import IllegalFact
-from .facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Note, Payload, Returned, call_key
+from .facts import (
+    Answered,
+    Asked,
+    Call,
+    Configured,
+    Denied,
+    Ended,
+    NewFact,
+    Note,
+    Payload,
+    Returned,
+    WaitAnswered,
+    WaitOpened,
+    answer_key,
+    call_key,
+)
 from .limits import Limits
 from .loopguard import LoopGuard
-from .steps import Ask, Continue, End, OpenCall, Settled, Step, UseTools
+from .steps import Ask, Continue, End, OpenCall, OpenWait, Park, Settled, Step, UseTools
 
 CONTINUE_TEXT = "Continue."
 FRESH = LoopGuard()
@@ -60,7 +79,7 @@ class State:
     ``turn`` counts turns of the log; ``request``, ``rounds``, ``usage``, ``tool_calls`` and the rest are of the newest
     turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
     what makes the turn fail once all its calls have results. ``cut``: a result of this log was shown only in part.
-    ``continued``: hashes of the texts that were continued.
+    ``continued``: hashes of the texts that were continued. ``waits``: those about open calls and the next request.
     """
 
     phase: Phase = Phase.IDLE
@@ -68,6 +87,7 @@ class State:
     request: int = 0
     rounds: int = 0
     open: tuple[OpenCall, ...] = ()
+    waits: tuple[OpenWait, ...] = ()
     text: str = ""
     stop_reason: str = ""
     capped: bool = False
@@ -115,6 +135,8 @@ def next_step(state: State, limits: Limits) -> Step:
             return Settled()
         case Phase.CALLS:
             return UseTools()
+        case Phase.INFER if any(wait.answer is None for wait in state.waits):
+            return Park()
         case Phase.INFER if state.fatal is None:
             return Ask(offer_tools=state.rounds < limits.max_tool_rounds)
         case _ if state.fatal is not None:
@@ -170,6 +192,7 @@ def _answered(state: State, fact: Answered) -> State:
         phase=Phase.CALLS if opened else Phase.ANSWERED,
         request=request,
         open=opened,
+        waits=(),
         text=fact.text,
         stop_reason=fact.stop_reason,
         rounds=state.rounds + bool(opened),
@@ -188,6 +211,7 @@ def _returned(state: State, fact: Returned) -> State:
         state,
         phase=Phase.CALLS if rest else Phase.ANSWERED if state.capped else Phase.INFER,
         open=rest,
+        waits=_waits_without(state, call.key),
         loop=loop,
         fatal=state.fatal or fatal,
         tool_calls=state.tool_calls + executed,
@@ -203,13 +227,35 @@ def _denied(state: State, fact: Denied) -> State:
         state,
         phase=Phase.CALLS if rest else Phase.ANSWERED if capped else Phase.INFER,
         open=rest,
+        waits=_waits_without(state, fact.call_key),
         capped=capped,
         loop=state.loop.allowed(),
     )
 
 
+def _opened(state: State, fact: WaitOpened) -> State:
+    request = answer_key(state.turn, state.request + 1)
+    subjects = {call.key for call in state.open} if state.phase is Phase.CALLS else {request}
+    if fact.subject not in subjects:
+        raise IllegalFact(f"wait '{fact.wait_id}' is about '{fact.subject}', which is not open")
+    if any(wait.wait_id == fact.wait_id for wait in state.waits):
+        raise IllegalFact(f"wait '{fact.wait_id}' is open already")
+    return replace(state, waits=(*state.waits, OpenWait(fact.wait_id, fact.kind, fact.subject, fact.about)))
+
+
+def _wait_answered(state: State, fact: WaitAnswered) -> State:
+    if not any(wait.wait_id == fact.wait_id and wait.answer is None for wait in state.waits):
+        raise IllegalFact(f"no wait '{fact.wait_id}' is open")
+    waits = (replace(wait, answer=fact) if wait.wait_id == fact.wait_id else wait for wait in state.waits)
+    return replace(state, waits=tuple(waits))
+
+
+def _waits_without(state: State, subject: str) -> tuple[OpenWait, ...]:
+    return tuple(wait for wait in state.waits if wait.subject != subject) if state.waits else ()
+
+
 def _ended(state: State, fact: Ended) -> State:
-    return replace(state, phase=Phase.IDLE, ended=fact)
+    return replace(state, phase=Phase.IDLE, ended=fact, waits=())
 
 
 def _next_open(state: State, key: str) -> OpenCall:
@@ -231,9 +277,13 @@ TRANSITIONS: dict[tuple[Phase, type[Payload]], Callable[[State, Any], State]] = 
     (Phase.INFER, Configured): _configured,
     (Phase.INFER, Asked): _asked_again,
     (Phase.INFER, Answered): _answered,
+    (Phase.INFER, WaitOpened): _opened,
+    (Phase.INFER, WaitAnswered): _wait_answered,
     (Phase.INFER, Ended): _ended,
     (Phase.CALLS, Returned): _returned,
     (Phase.CALLS, Denied): _denied,
+    (Phase.CALLS, WaitOpened): _opened,
+    (Phase.CALLS, WaitAnswered): _wait_answered,
     (Phase.ANSWERED, Configured): _configured,
     (Phase.ANSWERED, Asked): _asked_again,
     (Phase.ANSWERED, Ended): _ended,

@@ -2,7 +2,8 @@
 
 Calls are judged in call order, just before their batch: duplicate guard, then malformed arguments, then whether the
 tool exists. Consecutive ``read`` calls form one parallel batch; any other call runs alone. What the host has a say in
-(hooks, permissions, budget) comes after this and before the call starts.
+(hooks, permissions, budget) comes after this and before the call starts. While a call waits for an answer, later
+``read`` calls still run, and every other waits for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .limits import Limits
 from .loopguard import LoopGuard
 from .steps import OpenCall, Refuse, Run, Traits, Verdict
 
+NO_TRAITS = Traits()
 NOT_RUN = "Error: not run, because the turn has failed"
 
 
@@ -31,11 +33,18 @@ def judge(
         limits: the run's limits.
 
     Returns:
-        Verdicts in call order. Empty when every call is done. At most one call that is not ``read`` runs, alone.
+        Verdicts in call order. Empty when every call is done or waits. A call that is not ``read`` runs alone.
     """
     loop, fatal, verdicts, running = state.loop, state.fatal, list[Verdict](), False
+    waiting = {wait.subject for wait in state.waits if wait.answer is None}
+    blocked = False
     for call in state.open:
         known = done.get(call.key)
+        if known is None and (call.key in waiting or (blocked and not _reads(call, tools))):
+            # It will run or not: the calls behind it are judged as if it ran.
+            loop = _after_run(loop, call, tools.get(call.call.name, NO_TRAITS))
+            blocked = True
+            continue
         verdict = None if known else _judge_one(call, state, loop, fatal, tools, limits)
         if isinstance(verdict, Run):
             traits = tools[call.call.name]
@@ -57,6 +66,11 @@ def judge(
         if verdict is not None:
             verdicts.append(verdict)
     return tuple(verdicts)
+
+
+def _reads(call: OpenCall, tools: Mapping[str, Traits]) -> bool:
+    traits = tools.get(call.call.name)
+    return traits is not None and traits.effect == "read"
 
 
 def _judge_one(

@@ -9,12 +9,13 @@ from . import writes
 from .budget import GuardDecision
 from .canonical import Json, dumps
 from .chat import ToolSpec
-from .codec import blob_sha
 from .effects import Commit, Flow, Now
 from .events import NewEvent
 from .facts import Configured, NewFact, Payload
 from .limits import Limits
 from .log import Log
+from .parts import blob_sha
+from .permissions import PermissionPolicy
 from .plan import Op, Plan
 from .report import threshold_hit
 from .steps import Traits
@@ -34,6 +35,7 @@ class Setup:
     output_schema: Mapping[str, Json] | None = None
     reread: ToolSpec | None = None
     max_attempts: int = 3
+    permissions: PermissionPolicy | None = None
 
 
 def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
@@ -107,14 +109,16 @@ class Ledger:
         now = yield from Now()
         head = self.log.head
         ops: tuple[Op, ...] = ()
+        answer_hash = None
         if self._facts:
-            ops, head = writes.append(self.ids, head, self._facts, now)
+            ops, head, answer_hash = writes.append(self.ids, head, self._facts, now)
         events = tuple(self._events)
         ops = (*ops, *writes.record_events(self.ids, events, now), *self._ops)
         plan = Plan(ops, self._durable)
         self._facts, self._events, self._ops, self._durable = [], [], [], False
         yield from Commit(plan, events, now)
         self.log.head = head
+        self.log.answer_hash = answer_hash or self.log.answer_hash
 
     def note_decision(self, decision: GuardDecision) -> None:
         """A soft or hard budget decision becomes an event."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .facts import NewFact
+from .facts import GENESIS, NewFact
 from .fold import State, advance
 from .transcript import Transcript
 from .writes import Head
@@ -18,6 +18,8 @@ class Log:
         self.state = State()
         self.transcript = Transcript()
         self.head = Head()
+        self.answer_hash = GENESIS
+        """Chain hash at the newest model's answer: it names the calls of that answer in every copy of the log (§7)."""
 
     def add(self, facts: Iterable[NewFact]) -> None:
         """Fold ``facts`` in, in order.

@@ -10,13 +10,14 @@ from .canonical import Json, check_text, dumps
 from .errors import SessionConfiguration
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
 from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
+from .permissions import PermissionPolicy
 
 OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
 
 SHAPING = (*LIMIT_NAMES, "instructions", "model_settings", "on_interrupted")
 """Options that are stored with the session and restored on resume."""
 
-CALLABLES = ("budget_guard",)
+CALLABLES = ("budget_guard", "permission_policy")
 """Options that cannot be stored. The session stores that it had one: resuming it without is refused."""
 
 NAMES = frozenset(
@@ -32,8 +33,9 @@ class SessionOptions:
 
     Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
     (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6),
-    ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env``
-    (§11). Model: ``model, instructions, model_settings``, each over the agent's own.
+    ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``retention_limits`` (§9), ``on_interrupted``
+    (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env`` (§11).
+    Model: ``model, instructions, model_settings``, each over the agent's own.
 
     Raises:
         AttributeError: an unknown name, on setting and on reading.
@@ -74,9 +76,15 @@ class Chosen:
     shaping: Mapping[str, Any]
     retention: Retention | None
     guard: object | None
+    permissions: PermissionPolicy | None
     unset: frozenset[str]
     model: Any = None
     host_env: Any = None
+
+    def required(self) -> tuple[str, ...]:
+        """Which of :data:`CALLABLES` were given: the session will demand them again."""
+        given = {"budget_guard": self.guard, "permission_policy": self.permissions}
+        return tuple(name for name in CALLABLES if given[name] is not None)
 
 
 def choose(options: SessionOptions | None) -> Chosen:
@@ -102,10 +110,17 @@ def choose(options: SessionOptions | None) -> Chosen:
         shaping={name: _check(name, given[name]) for name in SHAPING if name in given},
         retention=None if retention is None else parse_retention(retention),
         guard=given.get("budget_guard"),
+        permissions=_check_permissions(given.get("permission_policy")),
         unset=frozenset(NAMES - given.keys()),
         model=given.get("model"),
         host_env=given.get("host_env"),
     )
+
+
+def _check_permissions(value: object) -> PermissionPolicy | None:
+    if value is not None and not isinstance(value, PermissionPolicy):
+        raise TypeError(f"'permission_policy' must be a PermissionPolicy or None, not {type(value).__name__}")
+    return value
 
 
 def _check(name: str, value: object) -> object:
@@ -160,5 +175,5 @@ def check_required(requires: tuple[str, ...], chosen: Chosen) -> None:
         SessionConfiguration: naming the option that must be given again.
     """
     for name in requires:
-        if name == "budget_guard" and chosen.guard is None:
+        if name not in chosen.required():
             raise SessionConfiguration(name, "the session had one: give it again to resume the session")

@@ -12,10 +12,11 @@ from .canonical import Json, dumps_checked
 from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
-from .facts import Answered, Denied, Returned, text_of
+from .facts import Answered, Denied, Returned, WaitAnswered, WaitOpened, text_of
 from .fold import State
-from .steps import OpenCall
+from .steps import OpenCall, OpenWait
 from .transcript import denied_text
+from .waits import YES_OR_NO
 
 MAX_EVENT_TEXT = 8192
 
@@ -39,10 +40,7 @@ def end_of_answer(number: int, answer: Answered, calls: Sequence[OpenCall]) -> t
 
 def call_started(call: OpenCall) -> NewEvent:
     """``tool_execution_start``"""
-    payload: dict[str, Json] = {"id": call.key, "name": call.call.name}
-    text = dumps_checked(call.call.arguments)
-    payload["args"] = call.call.arguments if len(text) <= MAX_EVENT_TEXT else shorten(text)
-    return NewEvent("tool_execution_start", payload)
+    return NewEvent("tool_execution_start", {"id": call.key, "name": call.call.name, "args": _arguments(call)})
 
 
 def call_returned(call: OpenCall, landed: Landed) -> NewEvent:
@@ -63,6 +61,43 @@ def call_refused(call: OpenCall, result: Returned | Denied) -> NewEvent:
     return NewEvent("tool_end", payload)
 
 
+def permission_denied(call: OpenCall, reason: str) -> NewEvent:
+    """``permission_denied``: the policy does not let the call run."""
+    payload: dict[str, Json] = {"tool_id": call.key, "tool_name": call.call.name, "args": _arguments(call)}
+    return NewEvent("permission_denied", payload | {"reason": reason})
+
+
+def wait_opened(wait: WaitOpened, call: OpenCall | None) -> tuple[NewEvent, ...]:
+    """``confirmation_required`` or ``user_question``: somebody is needed. A held budget has an event of its own."""
+    payload: dict[str, Json] = {"tool_id": wait.subject, "wait_id": wait.wait_id, "digest": wait.digest}
+    if wait.deadline_ms is not None:
+        payload["deadline_ms"] = wait.deadline_ms
+    if wait.kind in ("question", "deferred", "unknown_outcome"):
+        return (NewEvent("user_question", payload | {"question": wait.about.get("question")}),)
+    if wait.kind == "budget_hold" or call is None:
+        return ()
+    payload |= {"tool_name": call.call.name, "args": _arguments(call)}
+    return (NewEvent("confirmation_required", payload),)
+
+
+def wait_answered(wait: OpenWait, answer: WaitAnswered) -> NewEvent:
+    """``confirmation_received``, or ``confirmation_timeout`` when nobody answered in time."""
+    if answer.expired:
+        return NewEvent("confirmation_timeout", {"tool_id": wait.subject, "action_taken": "rejected"})
+    payload: dict[str, Json] = {"tool_id": wait.subject, "wait_id": wait.wait_id}
+    value = answer.value
+    if wait.kind not in YES_OR_NO:
+        payload["approved"] = True
+    elif isinstance(value, Mapping):
+        payload |= {"approved": value.get("approved") is True}
+        payload |= {"reason": value["reason"]} if "reason" in value else {}
+    else:
+        payload["approved"] = value is True
+    if answer.by is not None:
+        payload["by"] = answer.by
+    return NewEvent("confirmation_received", payload)
+
+
 def end_of_run(status: str, state: State, error: ThenceError | None) -> NewEvent:
     """``agent_end``, or ``error`` for a run that failed."""
     if status == "failed":
@@ -75,7 +110,7 @@ def end_of_run(status: str, state: State, error: ThenceError | None) -> NewEvent
 
 def threshold_hit(decision: GuardDecision) -> NewEvent:
     """``budget_threshold_hit``: kind soft for a warning, hard for a denial."""
-    if decision.decision == "deny":
+    if decision.decision in ("deny", "hold"):
         hard: dict[str, Json] = {"kind": "hard", "consumed": 0.0, "limit": 0.0, "message": decision.reason}
         return NewEvent("budget_threshold_hit", {"resource": decision.resource, **hard})
     payload: dict[str, Json] = {
@@ -100,6 +135,11 @@ def trace_of(name: str, landed: Landed) -> Mapping[str, Json]:
         "duration_ms": landed.duration_ms,
         "output_bytes": landed.output_bytes,
     }
+
+
+def _arguments(call: OpenCall) -> Json:
+    text = dumps_checked(call.call.arguments)
+    return call.call.arguments if len(text) <= MAX_EVENT_TEXT else shorten(text)
 
 
 def shorten(text: str) -> str:

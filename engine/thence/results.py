@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .chat import Usage
-from .turn import Outcome
+from .endings import Outcome
+from .waits import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +16,10 @@ class SendResult:
 
     Attributes:
         text: the model's last answer.
-        status: ``completed`` or ``cancelled``; a run that failed or was interrupted raises instead.
+        status: ``completed``, ``cancelled`` or ``parked``; a run that failed or was interrupted raises instead.
         usage: tokens of the whole turn, where providers said them.
         tool_calls_count: calls that were executed, failed ones included and refused ones not.
+        waits: what a parked run waits for; answered, it goes on with ``resume_run``.
         replayed: the run had ended before; its recorded outcome is given again and nothing was called.
     """
 
@@ -27,6 +29,7 @@ class SendResult:
     usage: Usage
     tool_calls_count: int
     replayed: bool = False
+    waits: tuple[Wait, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -36,5 +39,11 @@ class SendResult:
 def result_of(outcome: Outcome) -> SendResult:
     """The public value of an outcome that is no error."""
     return SendResult(
-        outcome.text, outcome.run_id, outcome.status, outcome.usage, outcome.tool_calls_count, outcome.replayed
+        outcome.text,
+        outcome.run_id,
+        outcome.status,
+        outcome.usage,
+        outcome.tool_calls_count,
+        outcome.replayed,
+        outcome.waits,
     )

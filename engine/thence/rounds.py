@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from . import writes
-from .codec import blob_sha
-from .effects import AskGuard, AwaitTool, Flow, IsGuarded, Landed, Now, SafePoint, StartTool, Stopped
-from .facts import Denied, Returned, Text
+from . import inflight, waits, writes
+from .consent import ask_consent, new_wait, stage_wait
+from .effects import AwaitTool, Flow, Landed, Now, Postponed, SafePoint, StartTool, Stopped
+from .facts import Denied, Returned, Text, WaitOpened
 from .fold import Phase
 from .inflight import InflightCall
 from .judge import judge
 from .ledger import Ledger
+from .parts import blob_sha
 from .report import call_refused, call_returned, call_started, trace_of
-from .steps import OpenCall, Run
+from .steps import OpenCall, Park, Run
+from .waits import digest_of_call
 
 CANCELLED = "Error: not run, because the run was cancelled"
 UNKNOWN_OUTCOME = "interrupted, outcome unknown"
@@ -34,37 +36,40 @@ class Rounds:
         self.running: dict[str, OpenCall] = {}
         self._rows = False
         self._started: frozenset[str] = frozenset()
+        self._unknown: dict[str, int] = {}
+        self._refused: list[tuple[OpenCall, Returned]] = []
 
     def adopt(self, calls: Sequence[InflightCall]) -> None:
-        """Calls that the run before this one had started: a landed result counts, ``once`` is not run again (§7)."""
+        """Calls that had started before: a landed result counts, and ``once`` is not run again unasked (§7)."""
         self._rows = bool(calls)
         self._started = frozenset(call.call_key for call in calls)
-        for call in calls:
-            if call.result is not None:
-                self.done[call.call_key] = call.result
-            elif call.effect == "once":
-                text = (Text(UNKNOWN_OUTCOME),)
-                self.done[call.call_key] = Returned(call.call_key, False, text, {"refused": "interrupted"})
+        self._unknown = {c.call_key: c.starts for c in calls if c.result is None and c.effect == "once"}
+        self.done.update({call.call_key: call.result for call in calls if call.result is not None})
 
-    def settle_round(self) -> Flow[Stopped | None]:
-        """Run every open call, then make all results facts in one commit. A stop on the way is the caller's."""
+    def settle_round(self) -> Flow[Stopped | Park | None]:
+        """Run every open call, then make all results facts in one commit. A stop on the way is the caller's; so is
+        parking, when calls wait for answers and nothing else can run."""
         while True:
             state, setup = self.ledger.log.state, self.ledger.setup
             if self._all_done():
                 break
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
-                break
+                self._keep_refusals()
+                return Park()
             batch: list[OpenCall] = []
             for verdict in verdicts:
                 if not isinstance(verdict, Run):
                     self._refuse(verdict.call, verdict.result)
                     continue
-                denied = yield from self._check_budget(verdict.call)
-                if denied is not None:
-                    self._refuse(verdict.call, denied)
+                call = verdict.call
+                said = yield from ask_consent(self.ledger, call, starts=self._unknown.get(call.key, 0))
+                if said is None:
+                    batch.append(call)
+                elif isinstance(said, WaitOpened):
+                    yield from stage_wait(self.ledger, said, call)
                 else:
-                    batch.append(verdict.call)
+                    self._refuse(call, said)
             # After the guard: it may have taken its time, and nothing starts once somebody said stop.
             stopped = yield from SafePoint()
             if stopped is None:
@@ -74,19 +79,18 @@ class Rounds:
         yield from self._settle()
         return None
 
-    def _check_budget(self, call: OpenCall) -> Flow[Denied | None]:
-        if not (yield from IsGuarded()):
-            return None
-        yield from self.ledger.flush()
-        decision = yield from AskGuard("check_before_tool", call.call.name)
-        self.ledger.note_decision(decision)
-        if decision.decision != "deny":
-            return None
-        return Denied(call.key, "guard", decision.resource, decision.reason)
-
     def _refuse(self, call: OpenCall, result: Returned | Denied) -> None:
         self.done[call.key] = result
+        if isinstance(result, Returned):
+            self._refused.append((call, result))
         self.ledger.say(call_refused(call, result))
+
+    def _keep_refusals(self) -> None:
+        """Before the run parks: what was refused is not judged, and not told, a second time."""
+        for call, result in self._refused:
+            self._rows = True
+            self.ledger.also(inflight.refuse_call(self.ledger.ids, call, result))
+        self._refused.clear()
 
     def _run_batch(self, batch: Sequence[OpenCall]) -> Flow[Stopped | None]:
         waiting = deque(batch)
@@ -95,6 +99,9 @@ class Rounds:
             landed = yield from AwaitTool()
             if isinstance(landed, Stopped):
                 return landed
+            if isinstance(landed, Postponed):
+                yield from self._postpone(landed)
+                continue
             more = bool(waiting) or len(self.running) > 1
             yield from self._land(landed, last=not more and self._is_last(landed))
         return None
@@ -112,13 +119,16 @@ class Rounds:
         self._rows = True
         fresh = [call for call in starting if call.key not in self._started]
         if fresh:
-            self.ledger.also(writes.start_calls(self.ledger.ids, fresh, setup.traits, now))
+            self.ledger.also(inflight.start_calls(self.ledger.ids, fresh, setup.traits, now))
+        if len(fresh) < len(starting):
+            again = [call for call in starting if call.key in self._started]
+            self.ledger.also(inflight.restart_calls(self.ledger.ids, again))
         self.ledger.say(*(call_started(call) for call in starting))
         if any(setup.traits[call.call.name].effect != "read" for call in starting):
             self.ledger.protect()
         yield from self.ledger.flush()
-        # The chain hash at the model's answer names this call in every copy of the log (§7); that fact is the head now.
-        anchor = self.ledger.log.head.hash
+        # The chain hash at the model's answer names this call in every copy of the log (§7).
+        anchor = self.ledger.log.answer_hash
         for call in starting:
             identity = f"{self.ledger.ids.session_id}\n{anchor.hex()}\n{call.position}"
             yield from StartTool(call, blob_sha(identity.encode()))
@@ -126,6 +136,11 @@ class Rounds:
     def _is_last(self, landed: Landed) -> bool:
         """Whether nothing else of this answer will run: then the settling commit carries this landing too."""
         return self._all_done(landed.result.call_key)
+
+    @property
+    def executed(self) -> int:
+        """Calls of this answer that ran and have landed, and are no facts yet."""
+        return sum(isinstance(one, Returned) and "refused" not in one.metadata for one in self.done.values())
 
     def _all_done(self, landing: str = "") -> bool:
         return all(call.key in self.done or call.key == landing for call in self.ledger.log.state.open)
@@ -147,16 +162,31 @@ class Rounds:
         if ledger.setup.traits[name].effect != "read":
             ledger.protect()
         if not last:
-            ledger.also(*writes.land_call(ledger.ids, landed.result, now))
+            ledger.also(*inflight.land_call(ledger.ids, landed.result, now))
             yield from ledger.flush()
 
-    def land_all(self, landed: Sequence[Landed]) -> Flow[None]:
+    def _postpone(self, postponed: Postponed) -> Flow[None]:
+        """The tool will not answer now: somebody else will, perhaps in hours."""
+        call = self.running.pop(postponed.call_key)
+        digest = digest_of_call(call.call)
+        about = {"question": postponed.question}
+        wait = new_wait(self.ledger.log.state, call.key, postponed.kind, digest, postponed.deadline_ms, about)
+        yield from stage_wait(self.ledger, wait, call)
+        self.ledger.also(writes.clear_deltas(self.ledger.ids, call.key))
+        yield from self.ledger.flush()
+
+    def land_all(self, landed: Sequence[Landed | Postponed]) -> Flow[None]:
         """Keep what still landed when the run was stopped."""
         for one in landed:
-            yield from self._land(one, last=False)
+            if isinstance(one, Postponed):
+                yield from self._postpone(one)
+            else:
+                yield from self._land(one, last=False)
 
-    def settle_cancelled(self, reason: str) -> None:
+    def settle_cancelled(self, reason: str) -> Flow[None]:
         """Give every open call of a cancelled run a result, so that the history stays valid. Staged, not written."""
+        if self.ledger.log.state.waits:
+            self.ledger.also(waits.close_all(self.ledger.ids, (yield from Now())))
         for call in self.ledger.log.state.open:
             if call.key not in self.done:
                 begun = call.key in self.running or call.key in self._started
@@ -171,8 +201,10 @@ class Rounds:
         for call in self.ledger.log.state.open:
             self.ledger.stage(call.key, f"tool:{call.key}", self.done[call.key])
         if self._rows:
-            self.ledger.also(writes.clear_calls(self.ledger.ids))
-        self.done, self._rows, self._started = {}, False, frozenset()
+            self.ledger.also(inflight.clear_calls(self.ledger.ids))
+        self.done, self._rows = {}, False
+        self._refused.clear()
+        self._started, self._unknown = frozenset(), {}
 
     def _settle(self) -> Flow[None]:
         ledger = self.ledger

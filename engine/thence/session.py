@@ -11,7 +11,7 @@ from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import recovering
+from .host import parking, recovering
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import SyncMailbox, drive
@@ -23,6 +23,7 @@ from .options import OnInterrupted
 from .results import SendResult, result_of
 from .runs import Run, TraceEvent
 from .session_base import SessionBase, nothing
+from .waits import Wait
 
 R = TypeVar("R")
 
@@ -38,7 +39,7 @@ class Session(SessionBase):
     def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
     ) -> SendResult:
-        """Run one turn to its end (§1, §5).
+        """Run one turn to its end, or until the world must answer first: then ``status`` is ``parked`` (§1, §5, §10).
 
         Args:
             prompt: what the user says; not blank, at most 16 MiB of UTF-8.
@@ -70,7 +71,8 @@ class Session(SessionBase):
         return RunStream(running, self._do)
 
     def resume_run(self, id: str, *, run_id: str | None = None) -> SendResult:
-        """Go on with an interrupted or failed run, as a new run from its newest durable fact (§7).
+        """Go on with an interrupted or failed run, as a new run from its newest durable fact; a parked run goes on as
+        itself once its waits are answered (§7).
 
         A run that was resumed before: its newest descendant goes on. A turn that has ended gives its recorded outcome
         (``replayed``); nothing is called.
@@ -169,12 +171,38 @@ class Session(SessionBase):
         """Put a host's event on the live run's stream, or on the session's channel when none is live (§10)."""
         self._do(ops.emit(self._core, ops.check_event(event)))
 
+    def waits(self, run_id: str | None = None) -> list[Wait]:
+        """What runs of this session wait for, or have been answered and not acted on yet; oldest first (§10)."""
+        return self._do(parking.list_waits(self._core, run_id))
+
+    def answer(self, wait_id: str, value: Any, *, digest: str | None = None, by: str | None = None) -> None:
+        """Answer a wait, from whatever process; ``resume_run`` or ``agent.recover`` then goes on with its run (§10).
+
+        Args:
+            wait_id: as in :attr:`thence.Wait.id`.
+            value: a confirmation and a budget hold take True, False or ``{"approved": bool, "reason": text}``; an
+                unknown outcome takes ``{"outcome": "run"}``, ``{"outcome": "done", "result": json}`` or ``{"outcome":
+                "failed", "error": text}``; a question and a deferred result take any JSON: it is the call's result.
+            digest: refuse the answer unless the wait is about this; default: whatever it is about.
+            by: who answers, for the log.
+
+        Raises:
+            TypeError, ValueError: a value that does not fit the wait; nothing was written.
+            WaitError: ``.code`` is ``WAIT_NOT_FOUND``, ``WAIT_ALREADY_ANSWERED``, ``WAIT_CLOSED``,
+                ``WAIT_DIGEST_MISMATCH`` or ``WAIT_EXPIRED``.
+        """
+        self._do(parking.answer(self._core, wait_id, value, digest, by))
+
+    def confirm(self, call_key: str, approved: bool, reason: str | None = None, *, by: str | None = None) -> None:
+        """Answer the confirmation, or the budget hold, that is open for a call; errors as :meth:`answer`."""
+        self._do(parking.confirm(self._core, call_key, approved, reason, by))
+
     def cancel(self) -> bool:
-        """Cancel the live run, for ever; False when none is live."""
+        """Cancel the live or parked run, for ever; False when there is none."""
         return self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
 
     def cancel_run(self, run_id: str) -> bool:
-        """Cancel the live run if it is this one."""
+        """Cancel the live or parked run if it is this one."""
         return self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
 
     def interrupt(self, reason: str = "") -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .facts import Call, Denied, EndStatus, Returned
+from .canonical import Json
+from .facts import Call, Denied, EndStatus, Returned, WaitAnswered, WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,17 @@ class OpenCall:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWait:
+    """A wait about an open call or a held model request, and its answer once the log has it."""
+
+    wait_id: str
+    kind: WaitKind
+    subject: str
+    about: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    answer: WaitAnswered | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """The model must speak next. ``offer_tools`` is False once the round cap is reached."""
 
@@ -28,6 +41,11 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class UseTools:
     """Recorded calls want results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The world must answer first: nothing else can be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +67,7 @@ class Settled:
     """Nothing is owed: resuming this log calls neither model nor tool."""
 
 
-Step: TypeAlias = Ask | UseTools | Continue | End | Settled
+Step: TypeAlias = Ask | UseTools | Park | Continue | End | Settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .canonical import dumps
-from .codec import Encoded, chain, encode, encode_result, encode_row
+from .codec import Encoded, chain, encode, encode_row
 from .events import NewEvent
-from .facts import GENESIS, NewFact, Returned
+from .facts import GENESIS, Answered, NewFact
 from .fold import State
 from .plan import Op, Params, Plan
-from .steps import OpenCall, Traits
 
 SCHEMA_VERSION = 1
 
@@ -84,13 +83,10 @@ def fork_branch(session_pk: int) -> tuple[Op, ...]:
     )
 
 
-def adopt_calls(ids: RunIds) -> Op:
-    """A run that goes on takes over the calls of the one before it."""
-    return Op("inflight_adopt", ({"session_pk": ids.session_pk, "run_id": ids.run_id, "fence": ids.fence},))
-
-
-def append(ids: RunIds, head: Head, facts: Iterable[NewFact], now_ms: int) -> tuple[tuple[Op, ...], Head]:
-    """Facts at the head of the run's branch, in order; and where the head is then."""
+def append(ids: RunIds, head: Head, facts: Iterable[NewFact], now_ms: int) -> tuple[tuple[Op, ...], Head, bytes | None]:
+    """Facts at the head of the run's branch, in order; where the head is then; and the hash of the last model's answer
+    among them, if there is one."""
+    answer_hash: bytes | None = None
     rows: list[Params] = []
     blobs: dict[str, bytes] = {}
     for fact in facts:
@@ -100,7 +96,9 @@ def append(ids: RunIds, head: Head, facts: Iterable[NewFact], now_ms: int) -> tu
         digest = chain(head.hash, seq, encoded.kind, fact.key, fact.cause, encoded.text)
         rows.append(_fact_row(ids, fact, encoded, seq, head.hash, digest, now_ms))
         head = Head(seq, digest)
-    return (*keep_blobs(ids.session_pk, blobs), Op("fact_append", tuple(rows))), head
+        if isinstance(fact.payload, Answered):
+            answer_hash = digest
+    return (*keep_blobs(ids.session_pk, blobs), Op("fact_append", tuple(rows))), head, answer_hash
 
 
 def _fact_row(
@@ -148,43 +146,6 @@ def record_events(ids: RunIds, events: Sequence[NewEvent], now_ms: int) -> tuple
         for event in events
     )
     return (Op("event_append", rows),)
-
-
-def start_calls(ids: RunIds, calls: Sequence[OpenCall], tools: Mapping[str, Traits], now_ms: int) -> Op:
-    """From here on a crash leaves a trace of these calls."""
-    rows = tuple[Params, ...](
-        {
-            "session_pk": ids.session_pk,
-            "run_pk": ids.run_pk,
-            "fence": ids.fence,
-            "call_key": call.key,
-            "position": call.position,
-            "tool": call.call.name,
-            "effect": tools[call.call.name].effect,
-            "started_ms": now_ms,
-        }
-        for call in calls
-    )
-    return Op("inflight_start", rows)
-
-
-def land_call(ids: RunIds, result: Returned, now_ms: int) -> tuple[Op, ...]:
-    """A call's result, durable before its batch is complete."""
-    text, blobs = encode_result(result)
-    row: Params = {
-        "session_pk": ids.session_pk,
-        "call_key": result.call_key,
-        "fence": ids.fence,
-        "landed_ms": now_ms,
-        "result": text,
-        "blobs": dumps(sorted(blobs)) if blobs else None,
-    }
-    return (*keep_blobs(ids.session_pk, blobs), Op("inflight_land", (row,), expect=1, refusal="OWNERSHIP_LOST"))
-
-
-def clear_calls(ids: RunIds) -> Op:
-    """The results are facts now."""
-    return Op("inflight_clear", ({"session_pk": ids.session_pk},))
 
 
 def trace_call(ids: RunIds, name: str, payload: Mapping[str, object], now_ms: int) -> Op:

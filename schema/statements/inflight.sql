@@ -3,6 +3,16 @@
 INSERT INTO inflight(id, run_pk, fence, call_key, tool, effect, state, started_ms)
 VALUES(:session_pk << 32 | :position, :run_pk, :fence, :call_key, :tool, :effect, 'started', :started_ms);
 
+-- name: inflight_restart
+-- It had started before, and starts again.
+UPDATE inflight SET starts = starts + 1, fence = :fence WHERE id = :session_pk << 32 | :position;
+
+-- name: inflight_refuse
+-- It was refused, and other calls of its answer wait: its result is kept until all are facts.
+INSERT INTO inflight(id, run_pk, fence, call_key, tool, state, started_ms, landed_ms, result)
+SELECT :session_pk << 32 | :position, run_pk, :fence, :call_key, :tool, 'landed', updated_ms, updated_ms, :result
+FROM run WHERE run_pk = (SELECT run_pk FROM run_identity WHERE run_id = :run_id);
+
 -- name: inflight_land
 -- It has a result, durable before its batch is complete.
 UPDATE inflight SET state = 'landed', fence = :fence, landed_ms = :landed_ms, result = :result, blobs = :blobs
@@ -14,7 +24,7 @@ DELETE FROM inflight WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 
 
 -- name: inflight_list
 -- Calls of a session that have started and are not facts yet.
-SELECT call_key, position, tool, effect, state, result, blobs FROM inflight
+SELECT call_key, position, tool, effect, state, result, blobs, starts FROM inflight
 WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 ORDER BY id;
 
 -- name: inflight_blobs

@@ -21,6 +21,27 @@ UPDATE run SET fence = :fence, status = :status, updated_ms = max(:now_ms, updat
   error_message = :error_message, result_text = :result_text
 WHERE run_pk = :run_pk;
 
+-- name: run_park
+-- Nothing else can be done before the world has answered; refused when an answer is there that is no fact yet.
+UPDATE run SET fence = :fence, status = 'parked', updated_ms = max(:now_ms, updated_ms), rounds = :rounds,
+  tool_calls_count = :tool_calls_count, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+  total_tokens = :total_tokens, cache_read_tokens = :cache_read_tokens, cache_write_tokens = :cache_write_tokens,
+  requests_without_usage = :requests_without_usage
+WHERE run_pk = :run_pk AND NOT EXISTS(
+  SELECT 1 FROM wait w JOIN wait_answer a ON a.wait_pk = w.wait_pk
+  WHERE w.session_pk = run.session_pk AND w.closed_ms IS NULL);
+
+-- name: run_wake
+-- The world has answered: the same run goes on.
+UPDATE run SET fence = :fence, status = 'executing', updated_ms = max(:now_ms, updated_ms)
+WHERE run_pk = :run_pk AND status = 'parked';
+
+-- name: run_parked
+-- What a parked run goes on from: its next event, and its totals so far.
+SELECT t.event_count, r.tool_calls_count, r.prompt_tokens, r.completion_tokens, r.total_tokens, r.cache_read_tokens,
+  r.cache_write_tokens
+FROM run r JOIN stream t ON t.stream_pk = r.run_pk WHERE r.run_pk = :run_pk;
+
 -- name: run_forget_checkpoint
 -- Its turn was closed by a later one: nothing is left to resume.
 DELETE FROM checkpoint WHERE session_pk = :session_pk;

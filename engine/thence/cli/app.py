@@ -17,6 +17,7 @@ from .running import run
 from .showing import show
 from .stopping import cancel
 from .summing import stats, usage
+from .waiting import answer, approve, reject, waits
 
 
 class App(click.Group):
@@ -53,9 +54,14 @@ def cli() -> None:
     """Long-lived LLM-agent sessions in one SQLite file: run them, and look at what happened.
 
     Commands that read never write, also while a run is live. Exit codes: 0 done, 1 failed, 2 usage, 3 not found,
-    4 busy or taken over, 5 denied by a budget, 130 interrupted.
+    4 busy or taken over, 5 denied by a budget, 8 parked, 130 interrupted.
     """
 
 
-for command in (demo, run, resume, cancel, ls, show, runs, facts, events, trace, tail, usage, stats):
+COMMANDS = (
+    *(demo, run, resume, waits, approve, reject, answer, cancel),
+    *(ls, show, runs, facts, events, trace, tail, usage, stats),
+)
+
+for command in COMMANDS:
     cli.add_command(command)

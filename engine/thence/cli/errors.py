@@ -10,9 +10,11 @@ from contextlib import contextmanager
 import click
 
 from ..errors import SessionConfiguration, ThenceError
+from ..options import CALLABLES
+from ..results import SendResult
 from .text import json_text, visible
 
-OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, PARKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 8, 130
 
 _CODES = {
     "NOT_FOUND": NOT_FOUND,
@@ -20,6 +22,9 @@ _CODES = {
     "SESSION_BUSY": BUSY,
     "OWNERSHIP_LOST": BUSY,
     "MIGRATION_BLOCKED": BUSY,
+    "WAIT_NOT_FOUND": NOT_FOUND,
+    "WAIT_ALREADY_ANSWERED": BUSY,
+    "WAIT_CLOSED": BUSY,
     "BUDGET_EXHAUSTED": DENIED,
     "SESSION_CONFIGURATION_ERROR": USAGE,
 }
@@ -29,6 +34,11 @@ class NotFound(ThenceError):
     """No such database, session or run."""
 
     code = "NOT_FOUND"
+
+
+def result_code(result: SendResult) -> int:
+    """The exit code for how a turn came out."""
+    return {"completed": OK, "parked": PARKED}.get(result.status, FAILED)
 
 
 def exit_code(error: ThenceError) -> int:
@@ -76,6 +86,6 @@ def abandon_stdout() -> None:
 
 def error_message(error: ThenceError) -> str:
     """The error's text, and the option that gets around it if there is one."""
-    if isinstance(error, SessionConfiguration) and error.field == "budget_guard":
+    if isinstance(error, SessionConfiguration) and error.field in CALLABLES:
         return f"{error} (or go on without it: --unguarded)"
     return str(error)

@@ -39,16 +39,19 @@ def tail(settings: Settings, run: str, after: int | None) -> None:
             click.echo(json_text([event.to_dict() for event in followed]))
 
 
-def follow(look: Look, run_id: str, after: int | None) -> Iterator[Event]:
-    """Events of a run until it is over, or until its process has gone."""
+def follow(look: Look, run_id: str, after: int | None, *, parked_is_over: bool = False) -> Iterator[Event]:
+    """Events of a run until it is over, or until its process has gone; or, if so told, until it is parked."""
     run = look.run(run_id)
     tags = look.session(run.session_id).tags.given()
     tail = Tail(run.session_id, run_id, tags, lambda owner: look.life(owner) != "dead", after)
     checked = time.monotonic()
     gone = run.state == "interrupted"
     while not tail.done:
+        parked = parked_is_over and look.run(run_id).status == "parked"
         found = look.follow(tail.read_on())
         yield from found
+        if parked and not found:
+            return
         if found or tail.done:
             continue
         if gone:

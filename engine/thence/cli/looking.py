@@ -142,6 +142,13 @@ class Look:
             raise NotFound(f"Run not found: {run_id}{self._what_else(run_id)}")
         return run
 
+    def newest(self, run_id: str) -> Run | None:
+        """The newest run that goes on from that one, if it is kept."""
+        run = self.find_run(run_id)
+        while run is not None and run.superseded_by is not None:
+            run = self.find_run(run.superseded_by)
+        return run
+
     def session_of(self, run_id: str) -> str:
         """Id of the session that a run belongs to, also of one that is no longer kept. Raises NotFound."""
         identity = self.ask(reads.run_identity(run_id))

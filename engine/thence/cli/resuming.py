@@ -17,13 +17,14 @@ from ..options import SessionOptions
 from ..reads import SessionRow
 from ..results import SendResult
 from .calls import check_tools
-from .errors import FAILED, INTERRUPTED, OK, complain, error_message, exit_code
+from .errors import FAILED, INTERRUPTED, OK, complain, error_message, exit_code, result_code
 from .following import follow
 from .looking import looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
-from .running import AllowAll, Shown, make_agent, second_interrupt_leaves, with_model, with_tools, words_again
+from .running import Shown, make_agent, second_interrupt_leaves, with_model, with_tools, words_again
 from .text import count, json_text, table, visible
+from .unguarded import without_callables
 
 _OWN_TOOLS = frozenset({"read_output"})
 """Tools that the engine itself offers, whatever the host has."""
@@ -89,20 +90,15 @@ def _find(settings: Settings, run_id: str, known: Set[str], *, force: bool) -> t
     with looking(settings.path) as look:
         # a run that is no longer kept has its session still
         row = look.session(look.session_of(run_id))
-        run = look.find_run(run_id)
-        while run is not None and run.superseded_by is not None:
-            run = look.find_run(run.superseded_by)
-        lives = run is not None and not run.is_terminal and run.state != "interrupted"
+        run = look.newest(run_id)
+        lives = run is not None and not run.is_terminal and run.state not in ("interrupted", "parked")
         if force or not lives:
             check_tools(look, row, known)
         return row, lives
 
 
 def _options(row: SessionRow, unguarded: bool) -> SessionOptions:
-    options = SessionOptions()
-    if unguarded and "budget_guard" in row.requires:
-        options.budget_guard = AllowAll()
-    return options
+    return without_callables(row.requires) if unguarded else SessionOptions()
 
 
 def _ask(settings: Settings, row: SessionRow) -> None:
@@ -130,8 +126,13 @@ def _ask(settings: Settings, row: SessionRow) -> None:
 def _stream_resumed(shown: Shown) -> SendResult:
     """Resume and print the events, as they get into the file; however it is left, the session is free then."""
     session, settings, printer = shown.session, shown.settings, shown.printer
-    run_id = f"run-{HostEnv().id_generator.next_id()}"
-    spawned = session.spawn_recovery_with_run_id(shown.resumes or "", run_id)
+    with looking(settings.path) as look:
+        parked = look.newest(shown.resumes or "")
+    # a parked run goes on as itself, behind what it has told already
+    parked = parked if parked is not None and parked.status == "parked" else None
+    run_id = f"run-{HostEnv().id_generator.next_id()}" if parked is None else parked.id
+    after = None if parked is None or not parked.event_count else parked.event_count - 1
+    spawned = session.spawn_recovery_with_run_id(run_id if parked is not None else shown.resumes or "", run_id)
     if session.run_snapshot(run_id) is not None:
         shown.seen.run_id = run_id
     ended = False
@@ -140,7 +141,7 @@ def _stream_resumed(shown: Shown) -> SendResult:
             if settings.form == "text":
                 printer.note(f"goes on as {run_id}", cut=False)
             with looking(settings.path) as look:
-                for event in follow(look, run_id, None):
+                for event in follow(look, run_id, after, parked_is_over=True):
                     ended = ended or event.type == "agent_end"
                     if settings.form == "text":
                         printer.event(event)
@@ -152,7 +153,7 @@ def _stream_resumed(shown: Shown) -> SendResult:
         with suppress(ThenceError):
             spawned.wait()
         raise
-    if settings.form == "text" and not ended:
+    if settings.form == "text" and not ended and result.status != "parked":
         # it had ended before, or its events are not kept: nobody has shown the answer yet
         printer.answer(result.text)
         if result.replayed:
@@ -200,7 +201,7 @@ def _resume_all(settings: Settings, make: Callable[[], Agent], known: Set[str], 
 def _code(one: Recovered) -> int:
     if isinstance(one.error, ThenceError):
         return exit_code(one.error)
-    return OK if one.result is not None and one.result.status == "completed" else FAILED
+    return FAILED if one.result is None else result_code(one.result)
 
 
 def _value(one: Recovered) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -22,14 +23,14 @@ from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
-from .errors import FAILED, INTERRUPTED, OK, abandon_stdout, complain, exit_code
+from ..waits import YES_OR_NO
+from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
+from .looking import looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
+from .summary import about
 from .text import count, json_text
-
-
-class AllowAll:
-    """The budget guard of a run that its user wants without one."""
+from .unguarded import without_callables
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class Shown:
             complain(error.code, str(error), as_json=as_json, hint=hint)
             return exit_code(error)
         self._tell_end(result)
-        return OK if result.status == "completed" else FAILED
+        return result_code(result)
 
     def _tell_end(self, result: SendResult) -> None:
         settings, printer = self.settings, self.printer
@@ -90,8 +91,23 @@ class Shown:
         elif settings.form == "text":
             work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
             printer.note(f"{result.status}: {work}")
+            if result.status == "parked":
+                self._tell_parked(result)
+                return
             further = settings.command("run", "-s", self.session.session_id, *self.again)
             printer.note(f"go on: {further} PROMPT", cut=False)
+
+    def _tell_parked(self, result: SendResult) -> None:
+        command = self.settings.command
+        for wait in result.waits:
+            self.printer.note(f"waits for {wait.kind.replace('_', ' ')} {wait.id}: {about(wait)}")
+            words = (wait.id, "-s", wait.session_id)
+            if wait.kind in YES_OR_NO:
+                self.printer.note(f"  yes:    {command('approve', *words)}", cut=False)
+                self.printer.note(f"  no:     {command('reject', *words)}", cut=False)
+            else:
+                self.printer.note(f"  say:    {command('answer', *words)} VALUE", cut=False)
+        self.printer.note(f"go on:  {command('resume', result.run_id, *self.again)}", cut=False)
 
     def _tell_interrupted(self) -> None:
         run_id = self.seen.run_id
@@ -160,9 +176,7 @@ def run(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.BadParameter("must not be empty", param_hint="PROMPT")
-    options = SessionOptions()
-    if unguarded:
-        options.budget_guard = AllowAll()
+    options = _options(settings, session_id) if unguarded else SessionOptions()
     again = words_again(model, tools=tools, unguarded=unguarded)
     choice: OnInterrupted | None = "settle" if settle else None
     with second_interrupt_leaves(), make_agent(settings.path, model, tools=tools) as agent:
@@ -171,6 +185,15 @@ def run(
             lambda at: stream_turn(at.session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
         )
     click.get_current_context().exit(code)
+
+
+def _options(settings: Settings, session_id: str | None) -> SessionOptions:
+    """What opens the session without the callables that it had. One that is not there yet had none."""
+    if session_id is None or not Path(settings.path).exists():
+        return SessionOptions()
+    with looking(settings.path) as look:
+        row = look.find_session(session_id)
+    return without_callables(row.requires if row else ())
 
 
 def words_again(model: str, *, tools: bool, unguarded: bool) -> tuple[str, ...]:

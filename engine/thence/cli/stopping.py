@@ -8,14 +8,13 @@ import click
 
 from ..agent import Agent
 from ..errors import ThenceError
-from ..options import SessionOptions
 from ..reads import SessionRow
 from ..runs import Run
 from .errors import BUSY, complain
 from .looking import looking
 from .options import Settings, common, pass_settings
-from .running import AllowAll
 from .text import visible
+from .unguarded import without_callables
 
 _ANSWER_WAIT_S = 10.0
 _LOOK_S = 0.05
@@ -56,13 +55,10 @@ def cancel(settings: Settings, run: str) -> None:
 
 
 def _cancel(settings: Settings, row: SessionRow, run_id: str) -> Run:
-    options = SessionOptions()
-    if "budget_guard" in row.requires:
-        # nothing is asked of a model here
-        options.budget_guard = AllowAll()
     deadline = time.monotonic() + _ANSWER_WAIT_S
     with Agent(settings.path) as agent:
-        session = agent.resume_session(row.session_id, options)
+        # nothing is asked of a model here
+        session = agent.resume_session(row.session_id, without_callables(row.requires))
         asked = session.cancel_run(run_id)
         while True:
             run = session.run_snapshot(run_id)

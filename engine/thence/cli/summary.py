@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ..canonical import dumps_checked
+from ..waits import Wait
 from .text import clip, count, one_line
 
 
@@ -56,6 +57,12 @@ def _part(part: Mapping[str, Any]) -> str:
     return f"[{part.get('type')} {part.get('name') or str(part.get('sha256'))[:12]}]"
 
 
+def about(wait: Wait) -> str:
+    """What a wait is about: its call, and what is asked."""
+    call = f"{one_line(wait.tool)} {short_arguments(wait.arguments, 200)}".strip() if wait.tool else ""
+    return ": ".join(text for text in (call, one_line(wait.question or "")) if text)
+
+
 def calls_of(payload: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """(name, arguments) of an answer's calls; the raw text where the arguments could not be read."""
     calls = cast("Sequence[Mapping[str, Any]]", payload.get("calls", ()))
@@ -93,6 +100,15 @@ def tell_event(kind: str, payload: Mapping[str, Any]) -> str:
         return f"{one_line(str(payload.get('name')))} {outcome}"
     if kind == "turn_start":
         return f"request {payload.get('turn')}"
+    if kind in ("confirmation_required", "permission_denied"):
+        return f"{one_line(str(payload.get('tool_name')))} {short_arguments(payload.get('args'), 1000)}".strip()
+    if kind == "user_question":
+        return one_line(str(payload.get("question")))
+    if kind in ("confirmation_received", "confirmation_timeout"):
+        said = {True: "yes", False: "no"}.get(payload.get("approved"), "nobody answered in time")  # type: ignore[arg-type]
+        by = f" by {payload['by']}" if payload.get("by") else ""
+        reason = f": {payload['reason']}" if payload.get("reason") else ""
+        return one_line(f"{payload.get('tool_id')} {said}{by}{reason}")
     if kind in ("agent_start", "turn_end", "agent_end", "error"):
         words = [str(payload[name]) for name in ("status", "code", "message", "prompt", "text") if payload.get(name)]
         return one_line(" ".join(words))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from .. import reads, sessions, writes
 from ..effects import Commit, Flow, Read
+from ..endings import Outcome
 from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted
 from ..plan import Op, Plan, PlanRefused
-from ..turn import Outcome
 from ..writes import Head, RunIds
 from .core import SessionCore
 from .loading import catch_up
@@ -100,7 +100,7 @@ def operate(order: Order, world: RunWorld, body: Callable[[RunIds, Log], Flow[Ou
             error.run_id = world.station.ids.run_id
         yield from give_back(ids)
         raise
-    kept = log if outcome.status in ("completed", "cancelled") else None
+    kept = log if outcome.status in ("completed", "cancelled", "parked") else None
     order.log = kept
     order.keep_log(kept)
     return outcome

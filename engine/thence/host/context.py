@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from ..canonical import check_text
 from ..errors import ThenceError
 
 
@@ -85,3 +86,35 @@ class ToolContext:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"progress takes text, not {type(text).__name__}")
         self.on_progress(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+class Defer(Exception):
+    """Raised by a tool whose result comes later, from somebody else: the run parks until ``session.answer`` gives it.
+
+    Args:
+        subject: what is awaited, for people; at most 8,192 characters.
+        deadline_ms: until when, in milliseconds since the epoch; None: for ever. After it the call has failed.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, a blank or too long text, a lone surrogate.
+    """
+
+    def __init__(self, subject: str, *, deadline_ms: int | None = None) -> None:
+        if not isinstance(subject, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"'subject' must be a string, not {type(subject).__name__}")
+        if not subject.strip() or len(subject) > MAX_SUBJECT:
+            raise ValueError(f"'subject' must be a text of 1 to {MAX_SUBJECT} characters")
+        if deadline_ms is not None and (isinstance(deadline_ms, bool) or not isinstance(deadline_ms, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"'deadline_ms' must be an integer or None, not {type(deadline_ms).__name__}")
+        if deadline_ms is not None and not 0 <= deadline_ms < 2**53:
+            raise ValueError("'deadline_ms' must be milliseconds since the epoch")
+        super().__init__(subject)
+        self.subject = check_text(subject, "subject")
+        self.deadline_ms = deadline_ms
+
+
+class Question(Defer):
+    """Raised by a tool that needs a person's words: the answer is the call's result."""
+
+
+MAX_SUBJECT = 8192

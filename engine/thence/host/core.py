@@ -19,6 +19,7 @@ from ..identity import Tags
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted, limits_of
+from ..permissions import PermissionPolicy
 from ..plan import Op, Store
 from ..sessions import set_options
 from ..steps import Traits
@@ -130,6 +131,7 @@ class SessionCore:
     env: HostEnv
     model: Model | None
     guard: Guarded | None
+    permissions: PermissionPolicy | None = None
     requires: tuple[str, ...] = ()
     log: Log | None = None
     closed: bool = False
@@ -175,6 +177,7 @@ class SessionCore:
             traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms) for t in self.tools.values()},
             reread=self.tools[REREAD].spec if self.tools is not agent.tools else None,
             limits=limits,
+            permissions=self.permissions,
             # A reader has already seen what the broken attempt streamed: one more attempt, whatever the threshold (§5).
             max_attempts=min(2, limits.circuit_breaker_threshold) if streaming else limits.circuit_breaker_threshold,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .. import reads, writes
+from .. import inflight, reads, waits, writes
 from ..effects import Commit, Flow, Now, Read
-from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
+from ..facts import Answered, Denied, Ended, NewFact, Returned, Text, turn_key
 from ..fold import Phase
 from ..inflight import InflightCall
 from ..log import Log
@@ -24,6 +24,9 @@ def catch_up(log: Log) -> Flow[None]:
         page = yield from Read(reads.facts(log.branch_pk, log.head, session_pk=log.session_pk))
         if page:
             log.add(one.new for one in page)
+            for one in page:
+                if isinstance(one.new.payload, Answered):
+                    log.answer_hash = one.hash
             log.head = Head(page[-1].fact.seq, page[-1].hash)
         if len(page) < PAGE:
             return
@@ -38,8 +41,10 @@ def settle_interrupted(
     """
     facts = settling_facts(log, {call.call_key: call.result for call in calls}, ended)
     now = yield from Now()
-    ops, head = writes.append(ids, log.head, facts, now)
-    ops = (*ops, writes.clear_calls(ids), writes.forget_checkpoint(ids))
+    ops, head, _ = writes.append(ids, log.head, facts, now)
+    ops = (*ops, inflight.clear_calls(ids), writes.forget_checkpoint(ids))
+    if log.state.waits:
+        ops = (*ops, waits.close_all(ids, now))
     if end_run:
         error = (ended.code or "INTERRUPTED", "interrupted, and settled by a later turn")
         ops = (*ops, writes.end_run(ids, log.state, status="failed", now_ms=now, text=None, error=error))

@@ -15,7 +15,7 @@ from ..errors import SessionNotFound, StoreError
 from ..identity import check_id, check_memory_on_resume
 from ..limits import Retention
 from ..models.resolve import resolve_model
-from ..options import CALLABLES, Chosen, check_required, limits_of
+from ..options import Chosen, check_required, limits_of
 from ..plan import Op, Plan, PlanRefused
 from ..reads import SessionRow
 from .core import AgentCore, SessionCore
@@ -58,6 +58,7 @@ def open_session(
         env=env,
         model=model,
         guard=guard,
+        permissions=chosen.permissions,
         requires=row.requires,
     )
 
@@ -90,7 +91,7 @@ def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, fol
         created_ms=now,
         retention=chosen.retention or Retention(),
         options=encode_row(dict(chosen.shaping)),
-        requires=encode_row(_required(chosen)),
+        requires=encode_row(list(chosen.required())),
         durable_memory=None if chosen.memory is None else encode_row(asdict(chosen.memory)),
         lineage_id=env.id_generator.lineage(),
         allow_network_fs=agent.store.allow_network_fs,
@@ -112,7 +113,7 @@ def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[Sessio
     tags = chosen.tags.over(row.tags)
     workspace = row.workspace if folder is None else str(folder)
     options: Mapping[str, Any] = {**row.options, **chosen.shaping}
-    requires = tuple(sorted({*row.requires, *_required(chosen)}))
+    requires = tuple(sorted({*row.requires, *chosen.required()}))
     ops: list[Op] = []
     if tags != row.tags or workspace != row.workspace:
         ops.append(sessions.relabel_session(row.session_pk, workspace, tags))
@@ -123,10 +124,6 @@ def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[Sessio
     if ops:
         yield from Commit(Plan(tuple(ops), durable=True))
     return replace(row, tags=tags, workspace=workspace, options=dict(options), requires=requires)
-
-
-def _required(chosen: Chosen) -> list[str]:
-    return [name for name in CALLABLES if name == "budget_guard" and chosen.guard is not None]
 
 
 def _must(session_id: str) -> Flow[SessionRow]:

@@ -20,6 +20,7 @@ from ..runs import Run, SessionInfo, TraceEvent
 from ..writes import BEGINNING, Head
 from .core import AgentCore, SessionCore
 from .loading import catch_up
+from .parking import cancel_parked
 
 MAX_PAGE = 10_000
 
@@ -196,6 +197,8 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     live = yield from current_run(core)
     if live is None or (run_id is not None and live.id != run_id):
         return False
+    if live.status == "parked":
+        return (yield from _stop_parked(core, stopped))
     operation = core.agent.live.get(core.session_id)
     if live.owner == core.agent.store.owner and operation is not None:
         operation.request_stop(stopped)
@@ -205,6 +208,15 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     if stream is not None:
         payload = {"reason": stopped.reason}
         yield from Commit(inbox.tell_owner(stream, stopped.kind, payload, now_ms=now, request_id=request_id))
+    return True
+
+
+def _stop_parked(core: SessionCore, stopped: Stopped) -> Flow[bool]:
+    """A cancel ends a parked run; an interrupt finds nothing to interrupt."""
+    last = yield from Read(reads.last_run(core.session_pk))
+    if stopped.kind != "cancel" or last is None or last.status != "parked":
+        return False
+    yield from cancel_parked(core, last, stopped.reason)
     return True
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from .. import reads
 from ..canonical import sha256_hex
-from ..effects import Flow, Read
+from ..effects import Flow, Now, Read
+from ..endings import Outcome
 from ..errors import RunFailed, RunIdentityConflict, SessionBusy
 from ..reads import unfinished
 from ..runs import Run
-from ..turn import Outcome
+from ..waits import answered_runs
 from .admitting import Assignment, claim, give_back, make_order
 from .core import AgentCore, SessionCore
 from .operations import run_snapshot
@@ -22,6 +23,8 @@ def known_run(core: SessionCore, assignment: Assignment) -> Flow[Run | None]:
         RunIdentityConflict: the id is bound to other input or another session.
     """
     run_id = assignment.run_id or ""
+    if run_id == assignment.resume:
+        return None  # a parked run that goes on as itself
     identity = yield from Read(reads.run_identity(run_id))
     if identity is None:
         return None
@@ -65,10 +68,12 @@ def take_over(core: SessionCore, *, force: bool) -> Flow[None]:
 
 
 def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
-    """(session id, run id) of every run that has neither ended nor a living owner."""
+    """(session id, run id) of every run that can go on: without an end and a living owner, or parked and answered."""
     found = yield from Read(unfinished())
-    return [
+    answered = yield from Read(answered_runs((yield from Now())))
+    left = [
         (session_id, run_id)
         for session_id, run_id, owner in found
         if owner is None or not agent.owner_alive(owner, session_id)
     ]
+    return [*left, *answered]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from .. import inflight, reads, writes
+from .. import inflight, reads, waits, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
+from ..endings import Outcome
 from ..errors import (
     BudgetExhausted,
     RunFailed,
@@ -28,10 +29,11 @@ from ..plan import Op, Plan, PlanRefused, Rows
 from ..reads import PAGE, LastRun, RunIdentity
 from ..report import start_of_run
 from ..runs import TERMINAL, Run
-from ..turn import Outcome, Turn
+from ..turn import Turn
 from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
 from .admitting import Order, operate
 from .drive import Take
+from .parking import parked_outcome, wake
 from .world import RunWorld
 
 LOOK_S = 0.05
@@ -46,7 +48,7 @@ def resume_flow(order: Order, world: RunWorld, run_id: str) -> Flow[Outcome]:
         RunFailed: the run's turn had failed; its recorded error again.
     """
     order = replace(order, prompt=resume_prompt(run_id))
-    if order.run_id is not None:
+    if order.run_id is not None and order.run_id != run_id:
         known = yield from replay_of(order, sha256_hex(order.prompt))
         if known is not None:
             return known
@@ -55,6 +57,8 @@ def resume_flow(order: Order, world: RunWorld, run_id: str) -> Flow[Outcome]:
         last = yield from Read(reads.last_run(ids.session_pk))
         target = yield from _target(order, run_id)
         if log.state.phase is not Phase.IDLE and last is not None and target in (None, last.run_pk):
+            if last.status == "parked":
+                return (yield from wake(order, world, ids, log, last))
             yield from _check_checkpoint(last)
             return (yield from _go_on(order, world, ids, log, last))
         yield from Commit(Plan((writes.release(ids),)))
@@ -143,7 +147,8 @@ def _begin(
                 now_ms=now,
                 resumed_from=last.run_pk,
             ),
-            writes.adopt_calls(ids),
+            inflight.adopt_calls(ids),
+            waits.adopt(ids),
             writes.forget_checkpoint(ids),
             *writes.record_events(ids, (event,), now),
         )
@@ -202,7 +207,8 @@ def recorded_error(code: str | None, message: str, run_id: str, *, resumable: bo
 
 
 def replay_of(order: Order, input_sha256: str) -> Flow[Outcome | None]:
-    """The outcome of the run that has the order's id already, once it has ended; None when the id is free (§7).
+    """The outcome of the run that has the order's id already, once it has ended or parked; None when the id is free
+    (§7).
 
     Raises:
         RunIdentityConflict: the id is bound to other input or to another session.
@@ -219,6 +225,8 @@ def replay_of(order: Order, input_sha256: str) -> Flow[Outcome | None]:
         run = yield from Read(reads.run(run_id))
         if run is None or run.status in TERMINAL or run.state == "superseded":
             break
+        if run.status == "parked":
+            return (yield from parked_outcome(identity.run_pk, run))
         living = run.owner is not None and order.owner_alive(run.owner)
         if order.stopping() or (not living and looked):
             raise RunInterrupted(run_id, ())

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 
 from ..effects import Flow, Stopped
+from ..endings import Outcome
 from ..errors import SessionBusy
-from ..turn import Outcome
 from .admitting import Assignment, make_order
 from .core import STOP_WAIT_S, SessionCore
 from .drive import AsyncMailbox, SyncMailbox, adrive, drive

@@ -11,6 +11,7 @@ from dataclasses import replace
 from .. import inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
+from ..endings import Outcome
 from ..errors import RunInterrupted, SessionError
 from ..facts import Asked, Ended, NewFact, Text, turn_key
 from ..fold import Phase
@@ -18,10 +19,11 @@ from ..ledger import Setup, configuration
 from ..log import Log
 from ..plan import Plan
 from ..report import start_of_run
-from ..turn import Outcome, Turn
+from ..turn import Turn
 from ..writes import RunIds
 from .admitting import Order, operate
 from .loading import settle_interrupted
+from .parking import parked_busy
 from .resuming import once, replay_of, resume_flow
 from .world import RunWorld
 
@@ -52,6 +54,8 @@ def _see_to_unfinished(order: Order, ids: RunIds, log: Log) -> Flow[None]:
     if log.state.phase is Phase.IDLE:
         return
     last = yield from Read(reads.last_run(ids.session_pk))
+    if last is not None and last.status == "parked":
+        raise (yield from parked_busy(order, last.run_id))
     calls = yield from Read(inflight.calls_in_flight(ids.session_pk))
     failed = last is not None and last.status == "failed"
     if not failed and order.on_interrupted != "settle":
@@ -71,7 +75,7 @@ def _begin(order: Order, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]
     run = writes.begin_run(
         ids, first_seq=log.head.seq + 1, input_sha256=sha256_hex(order.prompt), prompt=order.prompt, now_ms=now
     )
-    ops, head = writes.append(ids, log.head, facts, now)
+    ops, head, _ = writes.append(ids, log.head, facts, now)
     event = start_of_run(order.prompt)
     kept = writes.keep_blobs(ids.session_pk, blobs)
     said = writes.record_events(ids, (event,), now)

@@ -56,6 +56,8 @@ class Tail:
             self.delta = number
             if not step.endswith(void):
                 found.append(Event(event.type, event.payload, where))
+        if end is not None and end[0] == "parked":
+            self.delta = 0  # no piece outlives the parking, and whoever goes on numbers them anew
         over = end is None or end[0] in TERMINAL or end[1]
         self.done = over and (page is None or not page.has_more)
         owner = None if end is None else end[2]

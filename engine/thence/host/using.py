@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..canonical import Json, loads
-from ..effects import AwaitTool, Drained, DrainTools, Flow, Landed, StartTool, Stopped
+from ..effects import AwaitTool, Drained, DrainTools, Flow, Landed, Postponed, StartTool, Stopped
 from ..events import NewEvent
 from ..facts import Data, Part, Returned, Text
-from .context import ToolContext
+from .context import Defer, Question, ToolContext
 from .drive import Start
 from .jobs import Finished, Job, Progress, call_spawn
 from .output import cut
@@ -57,8 +57,8 @@ class ToolBench:
         self._running[call.key] = _Running(job, tool, station.now_ms(), deadline, limit_ms, late)
         yield Start(call_spawn(job, station.post, run, station.now_ms, is_async=tool.is_async))
 
-    def take_landed(self, effect: AwaitTool) -> Flow[Landed | Stopped]:
-        """The next call that returns, raises or runs out of time."""
+    def take_landed(self, effect: AwaitTool) -> Flow[Landed | Postponed | Stopped]:
+        """The next call that returns, raises, is handed over or runs out of time."""
         while True:
             if self._station.stopped is not None:
                 return self._station.stopped
@@ -68,7 +68,7 @@ class ToolBench:
 
     def drain(self, effect: DrainTools) -> Flow[Drained]:
         """Tell running calls to stop; collect what lands in time and leave the rest behind."""
-        landed: list[Landed] = []
+        landed: list[Landed | Postponed] = []
         for running in self._running.values():
             running.job.dropped = True
         until = time.monotonic() + effect.grace_ms / 1000
@@ -82,7 +82,7 @@ class ToolBench:
         self._running.clear()
         return Drained(tuple(landed), self._station.stopped)
 
-    def _next(self, until: float | None) -> Flow[Landed | None]:
+    def _next(self, until: float | None) -> Flow[Landed | Postponed | None]:
         dues = [r.deadline for r in self._running.values() if r.deadline is not None]
         item = yield from self._station.take(min([*dues, *([until] if until is not None else [])], default=None))
         if isinstance(item, Progress) and item.job.key in self._running:
@@ -93,6 +93,8 @@ class ToolBench:
             running = self._running.get(item.job.key)
             if running is not None and running.job is item.job:
                 del self._running[item.job.key]
+                if isinstance(item.error, Defer):
+                    return _postponed(item.job.key, item.error)
                 return self._landed(running, item)
             self._overdue = [late for late in self._overdue if late.job is not item.job]
         now = time.monotonic()
@@ -175,6 +177,12 @@ class ToolBench:
             is_cancelled=lambda: job.dropped or station.stopped is not None,
             on_progress=lambda text: station.post(Progress(job, text)),
         )
+
+
+def _postponed(key: str, deferred: Defer) -> Postponed:
+    return Postponed(
+        key, "question" if isinstance(deferred, Question) else "deferred", deferred.subject, deferred.deadline_ms
+    )
 
 
 def _error_text(error: BaseException) -> str:

@@ -1,0 +1,140 @@
+"""Every way out of a run: its end, a failure that can be resumed, a stop, a parking (§5, §7, §10).
+
+Each of them stages what is still to be said and writes it with the release of the session: whoever comes next finds a
+history that is valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from . import waits, writes
+from .chat import Usage
+from .consent import stage_answers
+from .effects import Commit, DrainTools, Flow, Now, Read, SafePoint, Stopped
+from .errors import RunFailed, RunInterrupted, ThenceError
+from .facts import Ended, turn_key
+from .fold import Phase
+from .ledger import Ledger
+from .plan import Plan, PlanRefused
+from .report import end_of_run
+from .rounds import Rounds
+from .waits import Wait
+
+Status: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended in this process. ``error`` is what the caller is told of a failed or interrupted one."""
+
+    status: Status
+    run_id: str
+    text: str
+    usage: Usage
+    tool_calls_count: int
+    error: ThenceError | None = None
+    replayed: bool = False
+    waits: tuple[Wait, ...] = ()
+
+
+class Endings:
+    """How one run lets go."""
+
+    def __init__(self, ledger: Ledger, rounds: Rounds) -> None:
+        self.ledger, self.rounds = ledger, rounds
+        self.ids, self.log = ledger.ids, ledger.log
+        self.heard: set[str] = set()
+        """Waits whose answers came in this operation: a no that an earlier one heard does not bind this one."""
+
+    def end(
+        self, status: Literal["completed", "failed", "cancelled"], code: str | None, message: str | None
+    ) -> Flow[Outcome]:
+        """Close the turn with ``turn.ended``; the run is over."""
+        key = f"{turn_key(self.log.state.turn)}-end"
+        self.ledger.stage(key, f"end:{key}", Ended(status, code, message))
+        error: ThenceError | None = None
+        if status == "failed":
+            error = RunFailed(code or "RUN_FAILED", message or "the turn failed", run_id=self.ids.run_id)
+        return (yield from self._finish(status, error, resumable=False))
+
+    def fail(self, error: ThenceError) -> Flow[Outcome]:
+        """What fails outside the transcript ends the run without ``turn.ended``: it can be resumed at this step."""
+        return (yield from self._finish("failed", error, resumable=True))
+
+    def stop(self, stopped: Stopped) -> Flow[Outcome]:
+        """Settle what is in flight and let go: for ever after a cancel, until a resume after an interrupt."""
+        drained = yield from DrainTools(stopped.grace_ms)
+        stopped = drained.stopped or stopped
+        yield from self.rounds.land_all(drained.landed)
+        if stopped.kind == "interrupt":
+            return (yield from self._interrupt())
+        if stopped.kind == "timeout":
+            return (
+                yield from self.fail(
+                    RunFailed("EXECUTION_TIMEOUT", stopped.reason, run_id=self.ids.run_id, resumable=True)
+                )
+            )
+        yield from self.rounds.settle_cancelled(stopped.reason)
+        return (yield from self.end("cancelled", "CANCELLED", stopped.reason or None))
+
+    def park(self) -> Flow[Outcome | None]:
+        """Let go of the session until the world has answered. None: it has, meanwhile."""
+        answered = yield from stage_answers(self.ledger)
+        self.heard.update(answered)
+        stopped = yield from SafePoint()
+        if stopped is not None:
+            return (yield from self.stop(stopped))
+        if answered:
+            return None
+        self.ledger.protect()
+        yield from self.ledger.flush()
+        now = yield from Now()
+        state = self.log.state
+        checkpoint = writes.checkpoint(self.ids, self.log.head, state, now)
+        calls = state.tool_calls + self.rounds.executed
+        parking = (waits.park(self.ids, state, calls, now), checkpoint, writes.release(self.ids))
+        try:
+            yield from Commit(Plan(parking, durable=True))
+        except PlanRefused as refused:
+            # Somebody answered between our look and our write: the next look sees it.
+            if refused.code != "ANSWERED":
+                raise
+            return None
+        found = yield from Read(waits.waits(self.ids.session_pk))
+        return replace(self.outcome("parked", None), tool_calls_count=calls, waits=tuple(found))
+
+    def _interrupt(self) -> Flow[Outcome]:
+        self.ledger.also(writes.release(self.ids))
+        self.ledger.protect()
+        yield from self.ledger.flush()
+        open_calls = tuple(call.key for call in self.log.state.open)
+        return self.outcome("interrupted", RunInterrupted(self.ids.run_id, open_calls))
+
+    def _finish(
+        self, status: Literal["completed", "failed", "cancelled"], error: ThenceError | None, *, resumable: bool
+    ) -> Flow[Outcome]:
+        state = self.log.state
+        now = yield from Now()
+        self.ledger.say(end_of_run(status, state, error))
+        self.ledger.also(
+            writes.end_run(
+                self.ids,
+                state,
+                status=status,
+                now_ms=now,
+                text=state.text if status == "completed" else None,
+                error=(error.code, str(error)) if error else None,
+                resumable=resumable,
+            ),
+            writes.release(self.ids),
+        )
+        self.ledger.protect()
+        yield from self.ledger.flush()
+        return self.outcome(status, error)
+
+    def outcome(self, status: Status, error: ThenceError | None) -> Outcome:
+        state = self.log.state
+        text = state.text if state.phase in (Phase.IDLE, Phase.ANSWERED) else ""
+        return Outcome(status, self.ids.run_id, text, state.usage, state.tool_calls, error)

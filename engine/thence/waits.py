@@ -1,0 +1,274 @@
+"""Waits: what the world owes a run, who answered, and how both are written (§10). Values only.
+
+The fact says that the turn waits; the row beside it is what people and other programs see and answer. Inserting the
+answer's row decides who answered: one per wait, bound to its digest, before its deadline (triggers). The owner only
+turns the winner into a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from .canonical import Json, NotJson, check_text, dumps, dumps_checked, loads, sha256_hex
+from .chat import Usage
+from .facts import Call, WaitAnswered, WaitKind, WaitOpened
+from .fold import State
+from .plan import Op, Params, Plan, Query, Row, Select
+from .writes import RunIds
+
+WaitState: TypeAlias = Literal["open", "answered", "closed"]
+
+YES_OR_NO: frozenset[WaitKind] = frozenset({"confirmation", "budget_hold"})
+OUTCOMES = ("run", "done", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Something that a run waits for.
+
+    Attributes:
+        id: unique in its session, such as ``t3-r1-c0-w1``.
+        subject: key of the call it is about, or of the answer to a model request that is held.
+        tool, arguments: of the call, or None.
+        question: a text for people, or None.
+        digest: SHA-256 of what is asked about: an answer for something else is refused.
+        deadline_ms: until when it may be answered, milliseconds since the epoch; None: for ever.
+        state: ``open``; ``answered`` (not acted on yet); ``closed`` (acted on, or its turn is over).
+        value, by: the answer, and who gave it, once there is one.
+    """
+
+    id: str
+    session_id: str
+    run_id: str
+    kind: WaitKind
+    subject: str
+    tool: str | None
+    arguments: Mapping[str, Json] | None
+    question: str | None
+    digest: str
+    deadline_ms: int | None
+    state: WaitState
+    opened_ms: int
+    value: Json = None
+    by: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wait as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that has won and is no fact yet."""
+
+    wait_id: str
+    value: str
+    by: str | None
+    expired: bool
+
+    def fact(self) -> WaitAnswered:
+        """What the log is told."""
+        return WaitAnswered(self.wait_id, None if self.expired else loads(self.value), self.by, self.expired)
+
+
+def digest_of_call(call: Call) -> str:
+    """What an answer about a call is bound to: SHA-256 of the canonical ``[tool, arguments]``."""
+    return sha256_hex(dumps_checked([call.name, call.arguments]))
+
+
+def open_wait(ids: RunIds, wait: WaitOpened, call: Call | None, now_ms: int) -> Op:
+    """The row that people see and answer."""
+    shown: dict[str, Json] = dict(wait.about)
+    if call is not None:
+        shown |= {"tool": call.name, "arguments": call.arguments}
+    row: Params = {
+        "session_pk": ids.session_pk,
+        "run_pk": ids.run_pk,
+        "wait_id": wait.wait_id,
+        "kind": wait.kind,
+        "subject": wait.subject,
+        "digest": wait.digest,
+        "deadline_ms": wait.deadline_ms,
+        "fence": ids.fence,
+        "opened_ms": now_ms,
+        "payload": dumps(shown),
+    }
+    return Op("wait_open", (row,))
+
+
+def close(ids: RunIds, wait_id: str, now_ms: int) -> Op:
+    """Its answer is a fact now."""
+    row: Params = {"session_pk": ids.session_pk, "wait_id": wait_id, "fence": ids.fence, "now_ms": now_ms}
+    return Op("wait_close", (row,))
+
+
+def close_all(ids: RunIds, now_ms: int) -> Op:
+    """The turn is over: nobody is asked any more."""
+    return Op("wait_close_all", ({"session_pk": ids.session_pk, "fence": ids.fence, "now_ms": now_ms},))
+
+
+def adopt(ids: RunIds) -> Op:
+    """A run that goes on takes over the waits of the one before it."""
+    return Op("wait_adopt", ({"session_pk": ids.session_pk, "run_id": ids.run_id, "fence": ids.fence},))
+
+
+def expire(ids: RunIds, now_ms: int) -> Op:
+    """Waits whose deadline has passed are answered by that, unless somebody was faster."""
+    return Op("wait_expire", ({"session_pk": ids.session_pk, "now_ms": now_ms},))
+
+
+def answer(session_pk: int, wait_id: str, value: Json, *, digest: str | None, by: str | None, now_ms: int) -> Plan:
+    """Somebody's answer. Refused with WAIT_ALREADY_ANSWERED, WAIT_CLOSED, WAIT_DIGEST_MISMATCH or WAIT_EXPIRED."""
+    row: Params = {
+        "session_pk": session_pk,
+        "wait_id": wait_id,
+        "value": dumps(value),
+        "by": by,
+        "digest": digest,
+        "now_ms": now_ms,
+    }
+    return Plan((Op("wait_answer", (row,), expect=1, refusal="WAIT_NOT_FOUND"),), durable=True)
+
+
+def park(ids: RunIds, state: State, tool_calls: int, now_ms: int) -> Op:
+    """Nothing else can be done. Refused with ANSWERED when an answer has come meanwhile."""
+    row: Params = {
+        "run_pk": ids.run_pk,
+        "fence": ids.fence,
+        "now_ms": now_ms,
+        "rounds": state.rounds,
+        "tool_calls_count": tool_calls,
+        **state.usage.to_dict(),
+        "requests_without_usage": state.without_usage,
+    }
+    return Op("run_park", (row,), expect=1, refusal="ANSWERED")
+
+
+def wake(ids: RunIds, now_ms: int) -> Op:
+    """The same run goes on."""
+    row: Params = {"run_pk": ids.run_pk, "fence": ids.fence, "now_ms": now_ms}
+    return Op("run_wake", (row,), expect=1, refusal="SESSION_BUSY")
+
+
+def answers(session_pk: int) -> Query[list[Answer]]:
+    """Answers that are no facts yet, in the order in which the waits were opened."""
+    return Query(
+        (Select("wait_answers", {"session_pk": session_pk}),),
+        lambda rows: [Answer(wait_id, value, by, bool(expired)) for wait_id, value, by, expired in rows[0]],
+    )
+
+
+def waits(session_pk: int | None = None, *, run_id: str | None = None) -> Query[list[Wait]]:
+    """Waits that are not closed, oldest first: of one session or of all, of one run or of all."""
+    params: Params = {"session_pk": session_pk, "run_id": run_id}
+    return Query((Select("wait_list", params),), lambda rows: [_wait(row) for row in rows[0]])
+
+
+def wait(session_pk: int, wait_id: str) -> Query[Wait | None]:
+    """One wait of a session, closed or not."""
+    params: Params = {"session_pk": session_pk, "wait_id": wait_id}
+    return Query((Select("wait_get", params),), lambda rows: _wait(rows[0][0]) if rows[0] else None)
+
+
+def answered_runs(now_ms: int) -> Query[list[tuple[str, str]]]:
+    """(session id, run id) of parked runs that can go on: every wait is answered or past its deadline."""
+    return Query(
+        (Select("wait_answered_runs", {"now_ms": now_ms}),),
+        lambda rows: [(session_id, run_id) for session_id, run_id in rows[0]],
+    )
+
+
+def parked_run(run_pk: int) -> Query[tuple[int, Usage, int]]:
+    """(next event sequence, usage so far, executed calls so far) of a parked run."""
+
+    def value(rows: Any) -> tuple[int, Usage, int]:
+        events, calls, *usage = rows[0][0]
+        return events, Usage(*usage), calls
+
+    return Query((Select("run_parked", {"run_pk": run_pk}),), value)
+
+
+def _wait(row: Row) -> Wait:
+    session_id, run_id, wait_id, kind, subject, digest, deadline_ms, opened_ms, closed_ms, payload, value, by = row
+    shown = loads(payload)
+    state: WaitState = "closed" if closed_ms is not None else "open" if value is None else "answered"
+    return Wait(
+        id=wait_id,
+        session_id=session_id,
+        run_id=run_id,
+        kind=kind,
+        subject=subject,
+        tool=shown.get("tool"),
+        arguments=shown.get("arguments"),
+        question=shown.get("question"),
+        digest=digest,
+        deadline_ms=deadline_ms,
+        state=state,
+        opened_ms=opened_ms,
+        value=None if value is None else loads(value),
+        by=by,
+    )
+
+
+def check_value(kind: WaitKind, value: Any) -> Json:
+    """An answer as it is stored.
+
+    ``confirmation`` and ``budget_hold`` take True, False or ``{"approved": bool, "reason": text}``;
+    ``unknown_outcome`` takes ``{"outcome": "run"}``, ``{"outcome": "done", "result": json}`` or
+    ``{"outcome": "failed", "error": text}``; a ``question`` and a ``deferred`` result take any JSON.
+
+    Raises:
+        TypeError, ValueError: naming ``value``.
+    """
+    if kind in YES_OR_NO:
+        return _check_approval(value)
+    if kind == "unknown_outcome":
+        return _check_outcome(value)
+    return _json(value)
+
+
+def _json(value: Any) -> Json:
+    try:
+        text = dumps(value)
+    except NotJson as error:
+        raise ValueError(f"'value' has no JSON form: {error}") from None
+    stored: Json = loads(text)
+    return stored
+
+
+def _check_approval(value: Any) -> Json:
+    given: Any = {"approved": value} if isinstance(value, bool) else value
+    if not isinstance(given, Mapping) or not isinstance(given.get("approved"), bool):  # pyright: ignore[reportUnknownMemberType]
+        raise TypeError("'value' must be True, False, or {'approved': bool, 'reason': text}")
+    return _with_text(given, {"approved": given["approved"]}, "reason")  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _check_outcome(value: Any) -> Json:
+    if not isinstance(value, Mapping) or value.get("outcome") not in OUTCOMES:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"'value' must be a mapping with 'outcome', one of {', '.join(OUTCOMES)}")
+    given: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    outcome: str = given["outcome"]
+    if outcome == "done":
+        _refuse_others(given, {"outcome", "result"})
+        return _json({"outcome": outcome, "result": given.get("result")})
+    if outcome == "failed" and "error" not in given:
+        raise ValueError("'value' needs an 'error' that says what failed")
+    return _with_text(given, {"outcome": outcome}, "error" if outcome == "failed" else None)
+
+
+def _with_text(given: Mapping[str, Any], kept: dict[str, Json], name: str | None) -> Json:
+    _refuse_others(given, {*kept, *([name] if name else [])})
+    text = given.get(name) if name else None
+    if text is not None:
+        if not isinstance(text, str):
+            raise TypeError(f"'value' has a '{name}' that is no text")
+        kept[str(name)] = check_text(text, "value")
+    return kept
+
+
+def _refuse_others(given: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(map(str, given.keys() - known))
+    if unknown:
+        raise ValueError(f"'value' has an unknown entry '{unknown[0]}'; known: {', '.join(sorted(known))}")
