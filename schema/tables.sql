@@ -194,7 +194,8 @@ CREATE TABLE run(
 ) STRICT;
 CREATE UNIQUE INDEX run_fifo ON run(session_pk, run_no);
 
--- The cursor of a live run. It never decides anything: facts do.
+-- The cursor of a live run. It never decides anything: facts do. `state` is a cache of their fold up to `seq`, of bounded
+-- size; `proof` = SHA-256(hash of that fact || state) binds it to them. A reader whose sum differs folds the facts.
 CREATE TABLE checkpoint(
   run_pk     INTEGER PRIMARY KEY,
   session_pk INTEGER NOT NULL,
@@ -205,7 +206,9 @@ CREATE TABLE checkpoint(
   ts_ms      INTEGER NOT NULL,
   schema_version INTEGER NOT NULL,
   counters   TEXT NOT NULL CHECK(json_valid(counters)),
-  usage      TEXT NOT NULL CHECK(json_valid(usage))
+  usage      TEXT NOT NULL CHECK(json_valid(usage)),
+  state      TEXT,
+  proof      BLOB
 ) STRICT;
 CREATE INDEX checkpoint_session ON checkpoint(session_pk);
 

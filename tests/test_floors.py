@@ -21,8 +21,8 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
     "errors canonical chat facts steps events identity limits runs",
-    "fold loopguard judge budget transcript options permissions",
-    "plan parts codec writes reads inflight watching sessions inbox waits log",
+    "fold loopguard judge budget options permissions",
+    "plan parts codec rows kept_state writes pages reads transcript inflight watching sessions inbox waits log",
     "effects report ledger consent rounds endings turn results",
     "store host models adapters",
     "agent session session_base async_session testing cli __init__ __main__",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -46,7 +47,7 @@ def dumps(value: Json) -> str:
         NotJson: NaN, infinity, a lone surrogate, a depth over 200, a cycle, a key that is not a string, an integer
             of more than 4,000 digits, or a type that JSON does not have (named in the message).
     """
-    _check(value, 1, "$")
+    _check_whole(value)
     return _encoder.encode(value)
 
 
@@ -66,7 +67,7 @@ def loads(text: str) -> Any:
         value = _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error) or "too deep") from None
-    _check(value, 1, "$")
+    _check_whole(value)
     return value
 
 
@@ -108,45 +109,89 @@ def _no_constant(name: str) -> NoReturn:
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
 
 
-def _check(value: object, depth: int, path: str) -> None:
+class _Fault(Exception):
+    """What is wrong with a value; ``steps`` lead to it, innermost first, and are taken down only on the way out."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.steps: list[str | int] = []
+
+
+def _check_whole(value: object) -> None:
+    try:
+        _check(value, 1)
+    except _Fault as fault:
+        raise NotJson(f"{_path(fault.steps[::-1])}: {fault}") from None
+
+
+def _path(steps: Sequence[str | int]) -> str:
+    """Where ``steps`` lead from ``$``, as JSONPath writes it; the middle of a very long way is left out."""
+    shown = [*steps[:10], None, *steps[-3:]] if len(steps) > 15 else steps
+    path = "$"
+    for step in shown:
+        if step is None:
+            path += "[...]"
+        elif isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if _PLAIN_KEY.fullmatch(step) else f"[{json.dumps(step[:40])}]"
+    return path
+
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+
+
+def _check(value: object, depth: int) -> None:
     if value is None or value is True or value is False:
         return
     kind = type(value)
     if kind is str:
-        _check_string(value, path)  # type: ignore[arg-type]
+        _check_string(value)  # type: ignore[arg-type]
     elif kind is int:
-        _check_integer(value, path)  # type: ignore[arg-type]
+        _check_integer(value)  # type: ignore[arg-type]
     elif kind is float:
         if value != value or value in (float("inf"), float("-inf")):
-            raise NotJson(f"{path}: {value} is not JSON")
+            raise _Fault(f"{value} is not JSON")
     elif isinstance(value, Mapping):
-        _enter(depth, path)
-        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            if type(key) is not str:  # pyright: ignore[reportUnknownArgumentType]
-                raise NotJson(f"{path}: key {key!r} is not a string")
-            _check_string(key, path)
-            _check(item, depth + 1, path)  # pyright: ignore[reportUnknownArgumentType]
+        _enter(depth)
+        _check_items(value, depth)  # pyright: ignore[reportUnknownArgumentType]
     elif isinstance(value, list | tuple):
-        _enter(depth, path)
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
-            _check(item, depth + 1, path)  # pyright: ignore[reportUnknownArgumentType]
+        _enter(depth)
+        for index, item in enumerate(value):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            try:
+                _check(item, depth + 1)  # pyright: ignore[reportUnknownArgumentType]
+            except _Fault as fault:
+                fault.steps.append(index)
+                raise
     else:
-        raise NotJson(f"{path}: a {kind.__name__} has no JSON form")
+        raise _Fault(f"a {kind.__name__} has no JSON form")
 
 
-def _enter(depth: int, path: str) -> None:
+def _check_items(value: Mapping[Any, object], depth: int) -> None:
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _Fault(f"key {key!r} is not a string")
+        _check_string(key)
+        try:
+            _check(item, depth + 1)
+        except _Fault as fault:
+            fault.steps.append(key)
+            raise
+
+
+def _enter(depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise NotJson(f"{path}: nested deeper than {MAX_DEPTH}")
+        raise _Fault(f"nested deeper than {MAX_DEPTH}")
 
 
-def _check_string(value: str, path: str) -> None:
+def _check_string(value: str) -> None:
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise NotJson(f"{path}: holds a lone surrogate") from None
+            raise _Fault("holds a lone surrogate") from None
 
 
-def _check_integer(value: int, path: str) -> None:
+def _check_integer(value: int) -> None:
     if not -_TOO_LONG < value < _TOO_LONG:
-        raise NotJson(f"{path}: an integer of more than {MAX_DIGITS} digits")
+        raise _Fault(f"an integer of more than {MAX_DIGITS} digits")

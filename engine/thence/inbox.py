@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .codec import encode_row, read_payload
 from .events import NewEvent
 from .plan import Op, Params, Plan, Query, Select
+from .rows import encode_row, read_payload
 from .writes import RunIds
 
 

@@ -9,8 +9,8 @@ from .canonical import dumps
 from .codec import decode, encode_result
 from .errors import StoreError
 from .facts import Returned
+from .pages import RESTORE
 from .plan import Op, Params, Query, Rows, Select
-from .reads import RESTORE
 from .steps import OpenCall, Traits
 from .writes import RunIds, keep_blobs
 

@@ -72,7 +72,7 @@ class Ledger:
         self._facts: list[NewFact] = []
         self._events: list[NewEvent] = []
         self._ops: list[Op] = []
-        self._durable = False
+        self._durable = self._settled = False
 
     def stage(self, key: str, cause: str | None, payload: Payload) -> None:
         """A fact for the next commit; the fold moves at once."""
@@ -92,15 +92,14 @@ class Ledger:
         """The next commit protects an effect or is acknowledged: it must survive a power cut."""
         self._durable = True
 
+    def settle(self) -> None:
+        """A round is settled: the next commit moves the run's checkpoint to where it leads."""
+        self._settled = True
+
     @property
     def staged(self) -> bool:
         """Whether a flush would write anything."""
         return bool(self._facts or self._events or self._ops)
-
-    @property
-    def staged_facts(self) -> int:
-        """How many facts the next commit appends."""
-        return len(self._facts)
 
     def flush(self) -> Flow[None]:
         """Write all that is staged, as one transaction."""
@@ -113,9 +112,12 @@ class Ledger:
         if self._facts:
             ops, head, answer_hash = writes.append(self.ids, head, self._facts, now)
         events = tuple(self._events)
-        ops = (*ops, *writes.record_events(self.ids, events, now), *self._ops)
+        ops = (*ops, *writes.record_events(self.ids, events, now))
+        if self._settled:
+            ops = (*ops, writes.checkpoint(self.ids, head, self.log.state, now))
+        ops = (*ops, *self._ops)
         plan = Plan(ops, self._durable)
-        self._facts, self._events, self._ops, self._durable = [], [], [], False
+        self._facts, self._events, self._ops, self._durable, self._settled = [], [], [], False, False
         yield from Commit(plan, events, now)
         self.log.head = head
         self.log.answer_hash = answer_hash or self.log.answer_hash

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from .chat import Usage
-from .codec import chain, decode
 from .errors import StoreError
 from .facts import Fact, NewFact
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags
+from .kept_state import KeptState
 from .limits import RETENTION_NAMES, Retention
+from .pages import PAGE, RESTORE, StoredFact, check_chain, new_fact, page
 from .plan import Params, Query, Row, Rows, Select, SqlValue
 from .runs import Run
 from .writes import BEGINNING, Head
-
-PAGE = 1000
-RESTORE = "the file is damaged: restore a backup, or read what is left with sqlite3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,57 +118,21 @@ def _session(row: Row) -> SessionRow:
 def facts(
     branch_pk: int, after: Head = BEGINNING, limit: int = PAGE, session_pk: int | None = None
 ) -> Query[list[LoggedFact]]:
-    """Visible facts of a branch behind ``after``, with their values; checked to be all there are, in one chain.
-
-    ``session_pk`` is whose branch it must be. A seq without its hash (``Head(seq, b"")``) leaves the first link open.
-    """
-    params: Params = {"branch_pk": branch_pk, "after_seq": after.seq, "up_to_seq": after.seq + limit}
-    selects = (
-        Select("fact_list", params),
-        Select("fact_blobs", params),
-        Select("branch_head", {"branch_pk": branch_pk}),
-    )
+    """Visible facts of a branch behind ``after``, with their values; checked as :func:`~thence.pages.page` does."""
+    query = page(branch_pk, after, limit, session_pk, "fact_list")
 
     def value(results: Sequence[Rows]) -> list[LoggedFact]:
-        if not results[2] or (session_pk is not None and results[2][0][0] != session_pk):
-            raise StoreError(f"the session's branch {branch_pk} is not its own; {RESTORE}")
-        _, head_seq, head_hash, *_ = results[2][0]
-        found = _facts(results)
-        _check_whole(found, after, Head(head_seq, head_hash), limit)
-        return found
+        found = query.decode(results)
+        return [_logged(fact, found.blobs) for fact in found.facts]
 
-    return Query(selects, value)
+    return Query(query.selects, value)
 
 
-def _check_whole(found: list[LoggedFact], after: Head, head: Head, limit: int) -> None:
-    """Every seq up to the head is there, and each fact goes on from the one before it."""
-    at = after
-    for one in found:
-        fact = one.fact
-        if fact.seq != at.seq + 1 or (at.hash and bytes.fromhex(fact.prev_hash) != at.hash):
-            raise StoreError(f"the log is not whole: fact {fact.seq} does not go on from seq {at.seq}; {RESTORE}")
-        at = Head(fact.seq, one.hash)
-    complete = at == head if at.hash else at.seq == head.seq
-    if not (complete or (len(found) == limit and at.seq < head.seq) or after.seq > head.seq):
-        raise StoreError(f"the log is not whole: it ends at seq {at.seq} and should end at {head.seq}; {RESTORE}")
-
-
-def _facts(results: Sequence[Rows]) -> list[LoggedFact]:
-    blobs: dict[str, bytes] = dict(results[1])
-    return [_fact(row, blobs) for row in results[0]]
-
-
-def _fact(row: Row, blobs: dict[str, bytes]) -> LoggedFact:
-    seq, kind, key, cause, run_id, prev_hash, digest, text = row
-    try:
-        sound = chain(prev_hash, seq, kind, key, cause, text) == digest
-        payload = decode(kind, text, blobs.__getitem__) if sound else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"fact {seq} ('{key}') cannot be read: {error!r}; {RESTORE}") from error
-    if payload is None:
-        raise StoreError(f"fact {seq} ('{key}') was changed: its hash does not fit; {RESTORE}")
-    fact = Fact(seq, kind, key, cause, payload, run_id, prev_hash.hex(), digest.hex(), text)
-    return LoggedFact(fact, NewFact(key, cause, payload), digest)
+def _logged(stored: StoredFact, blobs: Mapping[str, bytes]) -> LoggedFact:
+    seq, kind, key, cause, run_id, prev_hash, digest, text = stored
+    new = new_fact(stored, blobs)
+    fact = Fact(seq, kind, key, cause, new.payload, run_id, prev_hash.hex(), digest.hex(), text)
+    return LoggedFact(fact, new, digest)
 
 
 def fact_by_key(branch_pk: int, key: str) -> Query[LoggedFact | None]:
@@ -178,8 +140,15 @@ def fact_by_key(branch_pk: int, key: str) -> Query[LoggedFact | None]:
     params: Params = {"branch_pk": branch_pk, "key": key}
     return Query(
         (Select("fact_by_key", params), Select("fact_by_key_blobs", params)),
-        lambda rows: _facts(rows)[0] if rows[0] else None,
+        _only_fact,
     )
+
+
+def _only_fact(results: Sequence[Rows]) -> LoggedFact | None:
+    for row in results[0]:
+        check_chain([row], Head(row[0] - 1, b""))
+        return _logged(row, dict(results[1]))
+    return None
 
 
 def head(branch_pk: int) -> Query[Head | None]:
@@ -219,6 +188,14 @@ def _identity(statement: str, run_id: str) -> Query[RunIdentity | None]:
     return Query(
         (Select(statement, {"run_id": run_id}),),
         lambda rows: RunIdentity(*rows[0][0]) if rows[0] else None,
+    )
+
+
+def kept_state(session_pk: int) -> Query[KeptState | None]:
+    """The folded state that the session's newest checkpoint carries, if it carries one."""
+    return Query(
+        (Select("checkpoint_state", {"session_pk": session_pk}),),
+        lambda rows: KeptState(*rows[0][0]) if rows[0] and rows[0][0][1] is not None else None,
     )
 
 

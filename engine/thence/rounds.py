@@ -76,7 +76,7 @@ class Rounds:
                 stopped = yield from self._run_batch(batch)
             if stopped is not None:
                 return stopped
-        yield from self._settle()
+        self._settle()
         return None
 
     def _refuse(self, call: OpenCall, result: Returned | Denied) -> None:
@@ -206,11 +206,9 @@ class Rounds:
         self._refused.clear()
         self._started, self._unknown = frozenset(), {}
 
-    def _settle(self) -> Flow[None]:
+    def _settle(self) -> None:
         ledger = self.ledger
         if ledger.log.state.phase is not Phase.CALLS:
             return
         self._stage_results()
-        now = yield from Now()
-        seq = ledger.log.head.seq + ledger.staged_facts
-        ledger.also(writes.checkpoint(ledger.ids, writes.Head(seq), ledger.log.state, now))
+        ledger.settle()

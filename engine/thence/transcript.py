@@ -5,22 +5,30 @@ Requests share its memory: nothing here copies, scans or encodes the history per
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias, overload
 
 from .canonical import Json, NotJson, dumps, dumps_checked, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
-from .errors import ModelError
-from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Returned, call_key, text_of
+from .errors import IllegalFact, ModelError
+from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Payload, Returned, text_of
+from .pages import StoredFact, new_fact, unreadable
+from .parts import Blobs
+
+Entry: TypeAlias = "Message | StoredFact"
+"""A message, or the stored fact that becomes one when somebody looks at it."""
+
+SPOKEN = frozenset({"user.message", "model.turn", "tool.result", "budget.denied"})
+"""Kinds of facts that say something to a provider."""
 
 
 class Messages(Sequence[Message]):
-    """The first ``length`` messages of a growing list: an immutable sequence that shares its memory."""
+    """The first ``length`` messages of a growing transcript: an immutable sequence that shares its memory."""
 
-    __slots__ = ("_length", "_list")
+    __slots__ = ("_length", "_transcript")
 
-    def __init__(self, messages: list[Message], length: int) -> None:
-        self._list, self._length = messages, length
+    def __init__(self, transcript: Transcript, length: int) -> None:
+        self._transcript, self._length = transcript, length
 
     def __len__(self) -> int:
         return self._length
@@ -32,65 +40,107 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
 
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        message = self._transcript.message
         if isinstance(index, slice):
-            return [self._list[i] for i in range(*index.indices(self._length))]
+            return [message(i) for i in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError("message index out of range")
-        return self._list[index % self._length]
+        return message(index % self._length)
 
     def __iter__(self) -> Iterator[Message]:
+        message = self._transcript.message
         for index in range(self._length):
-            yield self._list[index]
+            yield message(index)
 
     def __repr__(self) -> str:
         return f"Messages({list(self)!r})"
 
 
 class Transcript:
-    """Messages of a log, in order. Append-only; :meth:`snapshot` is O(1)."""
+    """Messages of a log, in order. Append-only; :meth:`snapshot` is O(1).
+
+    What came from the file stays as it is stored until somebody reads that message: most of a long history is only
+    ever passed on. One function makes a message of a fact, whether it was just staged or read back.
+    """
 
     def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._calls: dict[str, ChatCall] = {}
-        self._turn = 0
-        self._request = 0
-        self.bytes = 0
-        """UTF-8 size of all texts so far: the basis of a request's token estimate."""
+        self._entries: list[Entry] = []
+        self._blobs: Blobs = {}
+        self._bytes = self._measured = 0
 
     def snapshot(self) -> Messages:
         """The messages so far, as a request carries them."""
-        return Messages(self._messages, len(self._messages))
+        return Messages(self, len(self._entries))
+
+    @property
+    def bytes(self) -> int:
+        """UTF-8 size of all texts so far: the basis of a request's token estimate. Each message is measured once."""
+        while self._measured < len(self._entries):
+            self._bytes += _size(self.message(self._measured))
+            self._measured += 1
+        return self._bytes
+
+    def message(self, index: int) -> Message:
+        """The message at ``index``, from 0. From any thread.
+
+        Raises:
+            StoreError: its fact cannot be read.
+        """
+        entry = self._entries[index]
+        if isinstance(entry, tuple):
+            fact = new_fact(entry, self._blobs)
+            message = self._message(index, fact.key, fact.payload)
+            if message is None:
+                raise unreadable(entry[0], entry[2], TypeError("it is no message"))
+            # Two threads may both come here; they make the same message.
+            self._entries[index] = entry = message
+        return entry
 
     def advance(self, fact: NewFact) -> None:
         """Add what ``fact`` says to a provider; most kinds add one message, some none."""
-        payload = fact.payload
-        if isinstance(payload, Asked):
-            if payload.origin == "host":
-                self._turn, self._request = self._turn + 1, 0
-            text = text_of(payload.parts)
-            self._add(UserMessage(text), text)
-        elif isinstance(payload, Answered):
-            self._request += 1
-            calls = tuple(self._chat_call(i, call) for i, call in enumerate(payload.calls))
-            self._calls = {call.key: call for call in calls}
-            size = payload.text + "".join(call.arguments for call in calls)
-            self._add(AssistantMessage(payload.text, calls, payload.opaque, payload.model), size)
-        elif isinstance(payload, Returned):
-            self._add_result(payload.call_key, text_of(payload.parts), payload.ok)
-        elif isinstance(payload, Denied):
-            self._add_result(payload.call_key, denied_text(payload), False)
+        message = self._message(len(self._entries), fact.key, fact.payload)
+        if message is not None:
+            self._entries.append(message)
 
-    def _chat_call(self, position: int, call: Call) -> ChatCall:
-        key = call_key(self._turn, self._request, position)
-        return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else dumps_checked(call.arguments))
+    def add_stored(self, facts: Iterable[StoredFact], blobs: Blobs) -> None:
+        """Add stored facts, and the blobs that they name. They were checked to be what was written."""
+        self._entries += [fact for fact in facts if fact[1] in SPOKEN]
+        self._blobs.update(blobs)
 
-    def _add_result(self, key: str, text: str, ok: bool) -> None:
-        call = self._calls[key]
-        self._add(ToolMessage(key, call.id, call.name, text, ok), text)
+    def _message(self, index: int, key: str, payload: Payload) -> Message | None:
+        if isinstance(payload, Answered):
+            calls = tuple(_chat_call(f"{key}-c{i}", call) for i, call in enumerate(payload.calls))
+            return AssistantMessage(payload.text, calls, payload.opaque, payload.model)
+        if isinstance(payload, Returned):
+            return self._result(index, payload.call_key, text_of(payload.parts), payload.ok)
+        if isinstance(payload, Denied):
+            return self._result(index, payload.call_key, denied_text(payload), False)
+        return UserMessage(text_of(payload.parts)) if isinstance(payload, Asked) else None
 
-    def _add(self, message: Message, text: str) -> None:
-        self._messages.append(message)
-        self.bytes += len(text) if text.isascii() else len(text.encode())
+    def _result(self, index: int, key: str, text: str, ok: bool) -> ToolMessage:
+        # Results follow their answer in call order (§4), so the position of a call says how far back its answer is.
+        position = int(key.rpartition("-c")[2])
+        answer = self.message(index - position - 1)
+        if not isinstance(answer, AssistantMessage):
+            raise IllegalFact(f"the result of '{key}' does not follow the answer that made the call")
+        call = answer.calls[position]
+        return ToolMessage(key, call.id, call.name, text, ok)
+
+
+def _chat_call(key: str, call: Call) -> ChatCall:
+    return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else dumps_checked(call.arguments))
+
+
+def _size(message: Message) -> int:
+    size = utf8_size(message.text)
+    if isinstance(message, AssistantMessage):
+        size += sum(utf8_size(call.arguments) for call in message.calls)
+    return size
+
+
+def utf8_size(text: str) -> int:
+    """How many bytes ``text`` has in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def denied_text(fact: Denied) -> str:

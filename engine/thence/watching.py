@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from .codec import read_payload
 from .events import Event, EventPage, NewEvent, page_of
 from .plan import Params, Query, Row, Rows, Select
+from .rows import read_payload
 from .runs import TraceEvent
 
 PIECES = 1000

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .canonical import dumps
-from .codec import Encoded, chain, encode, encode_row
+from .codec import Encoded, chain, encode
 from .events import NewEvent
 from .facts import GENESIS, Answered, NewFact
 from .fold import State
+from .kept_state import keep_state
 from .plan import Op, Params, Plan
+from .rows import encode_row
 
 SCHEMA_VERSION = 1
 
@@ -163,7 +165,7 @@ def trace_call(ids: RunIds, name: str, payload: Mapping[str, object], now_ms: in
 
 
 def checkpoint(ids: RunIds, head: Head, state: State, now_ms: int) -> Op:
-    """How far the run has come. A cursor: its size does not grow."""
+    """How far the run has come: a cursor, whose size does not grow, with the state of the log's fold up to there."""
     counters = {
         "turn": state.turn,
         "request": state.request,
@@ -172,6 +174,7 @@ def checkpoint(ids: RunIds, head: Head, state: State, now_ms: int) -> Op:
         "malformed": state.loop.malformed,
         "without_usage": state.without_usage,
     }
+    text, proof = keep_state(state, head.hash) or (None, None)
     row: Params = {
         "run_pk": ids.run_pk,
         "session_pk": ids.session_pk,
@@ -183,6 +186,8 @@ def checkpoint(ids: RunIds, head: Head, state: State, now_ms: int) -> Op:
         "schema_version": SCHEMA_VERSION,
         "counters": encode_row(counters),
         "usage": encode_row(state.usage.to_dict()),
+        "state": text,
+        "proof": proof,
     }
     return Op("checkpoint_put", (row,))
 

@@ -16,6 +16,13 @@ JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1)
 LEFT JOIN run_identity i ON i.run_pk = f.run_pk
 ORDER BY f.seq;
 
+-- name: fact_page
+-- The same page for whoever folds it: without run ids, and in the order in which it comes (the reader sorts).
+SELECT f.seq, f.kind, f.key, f.cause, NULL, f.prev_hash, f.hash, f.payload
+FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
+      UNION ALL SELECT :branch_pk, 1, 4294967295) v
+JOIN fact f ON f.id BETWEEN v.source_pk << 32 | max(v.first_seq, :after_seq + 1) AND v.source_pk << 32 | min(v.last_seq, :up_to_seq);
+
 -- name: fact_blobs
 -- The blobs that the payloads of those facts name.
 SELECT DISTINCT b.sha256, b.bytes

@@ -174,6 +174,28 @@ def test_the_chain_vector():
     assert chain(first, 2, "turn.ended", "t1-end", "end:t1-end", '{"status":"completed"}').hex() == SECOND
 
 
+# Every character that an encoder might treat in a way of its own, and any others.
+ODD = [*map(chr, range(161)), "\u2028", "\u2029", "\ufeff", "\uffff", "😀", "\U0010ffff"]
+ANY_TEXT = st.text(st.sampled_from(ODD)) | st.text()
+
+
+@given(st.integers(1, 2**32), ANY_TEXT, ANY_TEXT, st.none() | ANY_TEXT, ANY_TEXT)
+def test_the_chain_hashes_canonical_json(seq: int, kind: str, key: str, cause: str | None, text: str):
+    whole = json.dumps([seq, kind, key, cause, text], ensure_ascii=False, separators=(",", ":")).encode()
+    assert chain(bytes(32), seq, kind, key, cause, text) == hashlib.sha256(bytes(32) + whole).digest()
+
+
+def test_the_chain_knows_each_character_by_its_json():
+    every = "".join(chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000)
+    whole = json.dumps([1, "k", "key", None, every], ensure_ascii=False, separators=(",", ":")).encode()
+    assert chain(b"", 1, "k", "key", None, every) == hashlib.sha256(whole).digest()
+
+
+def test_what_cannot_be_encoded_is_not_hashed():
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        chain(bytes(32), 1, "k", "key", None, "\ud800")
+
+
 @pytest.mark.parametrize(
     "other",
     [

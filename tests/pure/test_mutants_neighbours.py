@@ -69,7 +69,7 @@ def _made() -> bytes:
             f.sql("UPDATE delta SET step = ? WHERE id = ?", f"step-{number // 2}", run << 32 | number)
         for number in range(2):
             f.trace(pk, run_pk=run, payload=f'{{"n":{number}}}')
-        f.checkpoint(pk, run, round=pk, seq=40 + pk)
+        f.checkpoint(pk, run, round=pk, seq=40 + pk, state=f"state-{pk}", proof=b"proof-%d" % pk)
         f.inflight(
             pk, run, "call-0", position=0, state="landed", result=f'{{"of":{pk}}}', landed_ms=5,
             blobs=f'["sha-{pk}-{pk}-2","sha-{pk}-{pk}-3"]',

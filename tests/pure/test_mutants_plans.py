@@ -13,6 +13,7 @@ from thence.chat import Usage
 from thence.events import NewEvent
 from thence.facts import Call, Data, Ended, NewFact, Returned, Text
 from thence.fold import State
+from thence.kept_state import keep_state
 from thence.loopguard import LoopGuard
 from thence.plan import Op, Plan, SqlValue
 from thence.steps import OpenCall, Traits
@@ -123,12 +124,13 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
         },)),
     ),
     (
-        "checkpoint", lambda: checkpoint(IDS, Head(6), STATE, 9),
+        "checkpoint", lambda: checkpoint(IDS, Head(6, b"h"), STATE, 9),
         Op("checkpoint_put", ({
             "session_pk": 2, **RUN, "branch_pk": 8, "seq": 6, "round": 3, "ts_ms": 9, "schema_version": 1,
             "counters": '{"continuations":1,"malformed":8,"request":6,"tool_calls":9,"turn":4,"without_usage":7}',
             "usage": '{"cache_read_tokens":4,"cache_write_tokens":5,"completion_tokens":2,"prompt_tokens":1,'
                      '"total_tokens":3}',
+            **dict(zip(("state", "proof"), keep_state(STATE, b"h") or (), strict=True)),
         },)),
     ),
     ("clear_deltas", lambda: clear_deltas(IDS, "t1-r1"), Op("delta_clear", ({"stream_pk": 5, "step": "t1-r1"},))),

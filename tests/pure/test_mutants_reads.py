@@ -54,6 +54,8 @@ PAGED: list[tuple[str, dict[str, Any], Rows]] = [
     ("file_row", {}, []),
     ("checkpoint_get", {"run_pk": RUN}, [(1, 42, 2)]),
     ("checkpoint_get", {"run_pk": 2}, []),
+    ("checkpoint_state", {"session_pk": B}, [(42, b"state-2", b"proof-2")]),
+    ("checkpoint_state", {"session_pk": 9}, []),
     ("blob_get", {"session_pk": B, "sha256": "sha-2-2-2"}, [(b"sha-2-2-2",)]),
     ("blob_get", {"session_pk": B, "sha256": "sha-1-1-2"}, []),
     ("inflight_list", {"session_pk": B}, [
@@ -147,6 +149,7 @@ def test_a_page_of_facts(after: int, limit: int):
     page = {"branch_pk": BRANCH, "after_seq": after, "up_to_seq": after + limit}
     wanted = VISIBLE[after : after + limit]
     assert ask(f, "fact_list", **page) == [fact(f, *at) for at in wanted]
+    assert sorted(ask(f, "fact_page", **page)) == [(*fact(f, *at)[:4], None, *fact(f, *at)[5:]) for at in wanted]
     names = [f"sha-2-{branch}-{seq}" for branch, seq in wanted if seq != 4]
     assert sorted(ask(f, "fact_blobs", **page)) == sorted((name, name.encode()) for name in names)
 

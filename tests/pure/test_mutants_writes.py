@@ -191,29 +191,31 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         "",
         {
             "run_pk": RUN, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
-            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}', "state": "s", "proof": b"p",
         },
         {("checkpoint", RUN): {
             "branch_pk": 2, "seq": 9, "round": 8, "ts_ms": 7, "counters": '{"c":1}', "usage": '{"u":1}',
+            "state": "s", "proof": b"p",
         }},
     ),
     "checkpoint_put, under a new claim": (
         "UPDATE session SET fence = 9",
         {
             "run_pk": RUN, "session_pk": B, "branch_pk": BRANCH, "seq": 42, "round": 2, "fence": 9, "ts_ms": 7,
-            "schema_version": 1, "counters": "{}", "usage": "{}",
+            "schema_version": 1, "counters": "{}", "usage": "{}", "state": None, "proof": None,
         },
-        {("checkpoint", RUN): {"fence": 9, "ts_ms": 7}},
+        {("checkpoint", RUN): {"fence": 9, "ts_ms": 7, "state": None, "proof": None}},
     ),
     "checkpoint_put, the first of a run": (
         "",
         {
             "run_pk": 2, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
-            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+            "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}', "state": "s", "proof": b"p",
         },
         {("checkpoint", 2): {
             "run_pk": 2, "session_pk": B, "branch_pk": 2, "seq": 9, "round": 8, "fence": FENCE, "ts_ms": 7,
             "schema_version": 1, "counters": '{"c":1}', "usage": '{"u":1}',
+            "state": "s", "proof": b"p",
         }},
     ),
 }  # fmt: skip

@@ -81,6 +81,10 @@ def test_a_checkpoint_decides_nothing(face: str, db: Path, quick: Path) -> None:
     for change in (
         "DELETE FROM checkpoint",
         "UPDATE checkpoint SET seq = 1, round = 44, counters = '{}', usage = '{}'",
+        "UPDATE checkpoint SET state = NULL, proof = NULL",
+        "UPDATE checkpoint SET state = replace(state, '\"rounds\":', '\"rounds\":4')",
+        "UPDATE checkpoint SET state = CAST(x'ff' AS TEXT), proof = x''",
+        "UPDATE checkpoint SET proof = zeroblob(32)",
     ):
         copy = quick / f"{len(change)}.db"
         old = died(copy, WITH_CHECKPOINT)

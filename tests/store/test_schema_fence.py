@@ -38,7 +38,7 @@ def writes_of_a_run(file: SchemaFile, pk: int, run: int) -> dict[str, Callable[[
             "UPDATE inflight SET state = 'landed', result = '{}', fence = ? WHERE call_key = 'call'", fence),
         "checkpoint": lambda fence: file.checkpoint(pk, run + 50 + fence, fence=fence),
         "checkpoint again": lambda fence: file.sql(
-            """INSERT INTO checkpoint SELECT run_pk, session_pk, branch_pk, 2, 2, ?, ts_ms, 1, '{}', '{}'
+            """INSERT INTO checkpoint SELECT run_pk, session_pk, branch_pk, 2, 2, ?, ts_ms, 1, '{}', '{}', '{}', x''
                FROM checkpoint WHERE run_pk = ?
                ON CONFLICT(run_pk) DO UPDATE SET round = 2, fence = excluded.fence""", fence, run),
         "checkpoint update": lambda fence: file.sql(

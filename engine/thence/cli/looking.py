@@ -14,8 +14,9 @@ from ..canonical import NotJson, loads
 from ..effects import Flow, Read
 from ..errors import FileRefused, SessionNotFound
 from ..events import EventPage
+from ..pages import PAGE
 from ..plan import Query, Select
-from ..reads import PAGE, SessionRow
+from ..reads import SessionRow
 from ..runs import Run, TraceEvent
 from ..store import locks
 from ..store.readonly import ReadOnlyStore

@@ -12,6 +12,7 @@ from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted
+from ..pages import RESTORE
 from ..plan import Op, Plan, PlanRefused
 from ..writes import Head, RunIds
 from .core import SessionCore
@@ -149,6 +150,6 @@ def _log_of(order: Order, ids: RunIds) -> Flow[Log]:
     if log.head != ids.head:
         raise StoreError(
             f"the log of session '{ids.session_id}' ends at seq {log.head.seq} and should end at {ids.head.seq}; "
-            f"{reads.RESTORE}"
+            f"{RESTORE}"
         )
     return log

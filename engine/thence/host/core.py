@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from ..canonical import Json, check_text
 from ..chat import Model
-from ..codec import encode_row
 from ..effects import Commit, Flow, Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
@@ -21,6 +20,7 @@ from ..log import Log
 from ..options import OnInterrupted, limits_of
 from ..permissions import PermissionPolicy
 from ..plan import Op, Store
+from ..rows import encode_row
 from ..sessions import set_options
 from ..steps import Traits
 from .env import HostEnv

@@ -6,30 +6,36 @@ from collections.abc import Mapping, Sequence
 
 from .. import inflight, reads, waits, writes
 from ..effects import Commit, Flow, Now, Read
-from ..facts import Answered, Denied, Ended, NewFact, Returned, Text, turn_key
+from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
 from ..fold import Phase
 from ..inflight import InflightCall
+from ..kept_state import KeptState
 from ..log import Log
+from ..pages import StoredFact, page
 from ..plan import Plan
-from ..reads import PAGE
 from ..rounds import UNKNOWN_OUTCOME
-from ..writes import Head, RunIds
+from ..writes import RunIds
 
 NOT_RUN = "interrupted, not run"
 
 
 def catch_up(log: Log) -> Flow[None]:
     """Fold the facts that others have written since this log was last read; costs one read when there are none."""
+    kept: KeptState | None = None
+    if log.head.seq == 0 and log.session_pk is not None:
+        kept = yield from Read(reads.kept_state(log.session_pk))
+    facts: list[StoredFact] = []
+    blobs: dict[str, bytes] = {}
+    head = log.head
     while True:
-        page = yield from Read(reads.facts(log.branch_pk, log.head, session_pk=log.session_pk))
-        if page:
-            log.add(one.new for one in page)
-            for one in page:
-                if isinstance(one.new.payload, Answered):
-                    log.answer_hash = one.hash
-            log.head = Head(page[-1].fact.seq, page[-1].hash)
-        if len(page) < PAGE:
-            return
+        found = yield from Read(page(log.branch_pk, head, session_pk=log.session_pk))
+        facts += found.facts
+        blobs.update(found.blobs)
+        head = found.head
+        if not found.more:
+            break
+    if facts:
+        log.add_stored(facts, blobs, head, kept)
 
 
 def settle_interrupted(

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from .. import reads, sessions
-from ..codec import encode_row
 from ..effects import Commit, Flow, Read
 from ..errors import SessionNotFound, StoreError
 from ..identity import check_id, check_memory_on_resume
 from ..limits import Retention
 from ..models.resolve import resolve_model
 from ..options import Chosen, check_required, limits_of
+from ..pages import RESTORE
 from ..plan import Op, Plan, PlanRefused
 from ..reads import SessionRow
+from ..rows import encode_row
 from .core import AgentCore, SessionCore
 from .env import HostEnv, build_env
 from .guard import Guarded
@@ -40,7 +41,7 @@ def open_session(
     if row is None and chosen.session_id is not None and (yield from Read(reads.session_without_index(session_id))):
         row = yield from Read(reads.session(session_id))  # somebody may have made it between the two looks
         if row is None:
-            raise StoreError(f"session '{session_id}' is there, but its index does not know it; {reads.RESTORE}")
+            raise StoreError(f"session '{session_id}' is there, but its index does not know it; {RESTORE}")
     if row is None:
         if must_exist:
             raise SessionNotFound(session_id)

@@ -14,8 +14,8 @@ from ..facts import Fact
 from ..identity import TAG_NAMES, check_id
 from ..limits import parse_retention
 from ..log import Log
+from ..pages import PAGE
 from ..plan import Plan
-from ..reads import PAGE
 from ..runs import Run, SessionInfo, TraceEvent
 from ..writes import BEGINNING, Head
 from .core import AgentCore, SessionCore

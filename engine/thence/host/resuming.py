@@ -25,8 +25,9 @@ from ..errors import (
 from ..facts import Ended
 from ..fold import Phase, State, advance
 from ..log import Log
+from ..pages import PAGE
 from ..plan import Op, Plan, PlanRefused, Rows
-from ..reads import PAGE, LastRun, RunIdentity
+from ..reads import LastRun, RunIdentity
 from ..report import start_of_run
 from ..runs import TERMINAL, Run
 from ..turn import Turn

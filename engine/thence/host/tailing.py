@@ -11,7 +11,7 @@ from ..effects import Flow, Read
 from ..errors import SessionError
 from ..events import Event
 from ..identity import check_id
-from ..reads import PAGE
+from ..pages import PAGE
 from ..runs import TERMINAL
 
 FIRST_WAIT_S = 0.005
