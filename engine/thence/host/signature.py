@@ -1,6 +1,7 @@
 """From a Python callable to what a model may send it: parameters, JSON Schema, docstring (§12).
 
-pydantic does the work and is loaded at the first description only: ``import thence`` stays free of it.
+pydantic does the work, and is loaded when there is some: at the first call of a tool, or the first description of one
+that is not `plain`. ``import thence`` stays free of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .. import canonical
 from ..canonical import Json
 from ..errors import ToolError
 from .context import ToolContext
+from .plain import Parameters, plain_schema
 from .result import encode_result
 
 if TYPE_CHECKING:
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What :func:`read_signature` found. Field ``f<i>`` of ``model`` is parameter ``names[i]``."""
+    """What :func:`read_signature` found. Field ``f<i>`` of ``model()`` is parameter ``names[i]``."""
 
-    model: type[BaseModel]
+    model: Callable[[], type[BaseModel]]
     names: tuple[str, ...]
     context_names: tuple[str, ...]
     schema: Mapping[str, Json]
@@ -60,14 +62,10 @@ def read_signature(function: Callable[..., object], label: str) -> Signature:
         ToolError: a parameter without a type hint, ``*args``, ``**kwargs``, a positional-only parameter, hints that
             cannot be resolved or have no JSON Schema, or a default that is not JSON.
     """
-    from pydantic import ConfigDict, create_model
-    from pydantic.errors import PydanticUserError
-
     target = target_of(function)
     description, documented = split_docstring(_docstring(function, target))
     hints = _hints(target, label)
-    fields: dict[str, Any] = {}
-    names: list[str] = []
+    parameters: dict[str, tuple[inspect.Parameter, Any, str | None]] = {}
     context_names: list[str] = []
     defaults: dict[str, Json] = {}
     for parameter in _parameters(function, label):
@@ -79,15 +77,9 @@ def read_signature(function: Callable[..., object], label: str) -> Signature:
             continue
         if parameter.default is not inspect.Parameter.empty:
             defaults[name] = _json_default(parameter.default, name, label)
-        # Field names of our own: a parameter may be called "schema", "copy" or "_x", which a model class takes badly.
-        fields[f"f{len(names)}"] = (hints[name], _field(parameter, hints[name], documented.get(name)))
-        names.append(name)
-    try:
-        # A cast, since a field name is no keyword that a type checker could know.
-        model = cast("Any", create_model)("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
-        schema = _tidy(model.model_json_schema())
-    except (PydanticUserError, TypeError, ValueError) as error:
-        raise ToolError(f"{label}: no JSON Schema for its parameters: {str(error).splitlines()[0]}") from error
+        parameters[name] = (parameter, hints[name], documented.get(name))
+    model = functools.cache(lambda: _make_model(parameters))
+    schema = plain_schema(parameters) or _schema_of(model, label)
     for name, default in defaults.items():
         schema["properties"][name]["default"] = default
     schema.setdefault("properties", {})
@@ -95,7 +87,26 @@ def read_signature(function: Callable[..., object], label: str) -> Signature:
         canonical.dumps([description, schema])
     except canonical.NotJson as error:
         raise ToolError(f"{label}: its schema or docstring cannot be stored: {error}") from None
-    return Signature(model, tuple(names), tuple(context_names), schema, description)
+    return Signature(model, tuple(parameters), tuple(context_names), schema, description)
+
+
+def _make_model(parameters: Parameters) -> type[BaseModel]:
+    from pydantic import ConfigDict, create_model
+
+    # Field names of our own: a parameter may be called "schema", "copy" or "_x", which a model class takes badly.
+    fields: dict[str, Any] = {f"f{i}": (each[1], _field(*each)) for i, each in enumerate(parameters.values())}
+    # A cast, since a field name is no keyword that a type checker could know.
+    made: type[BaseModel] = cast("Any", create_model)("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    return made
+
+
+def _schema_of(model: Callable[[], type[BaseModel]], label: str) -> Any:
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return _tidy(model().model_json_schema())
+    except (PydanticUserError, TypeError, ValueError) as error:
+        raise ToolError(f"{label}: no JSON Schema for its parameters: {str(error).splitlines()[0]}") from error
 
 
 def _parameters(function: Callable[..., object], label: str) -> Iterable[inspect.Parameter]:

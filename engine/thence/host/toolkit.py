@@ -99,7 +99,7 @@ class Tool:
             raise BadArguments(f"arguments of '{self.name}' must be a JSON object, not {type(arguments).__name__}")
         signature = self._signature
         try:
-            values = signature.model.model_validate(dict(arguments))
+            values = signature.model().model_validate(dict(arguments))
         except ValidationError as error:
             raise BadArguments(_explain(self.name, signature.names, error)) from None
         except Exception as error:
