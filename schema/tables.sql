@@ -110,6 +110,8 @@ CREATE TABLE fact(
   payload   TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX fact_key ON fact(branch_pk, key);
+-- Few facts name blobs: whoever reads a log must not look at all of them to find out which.
+CREATE INDEX fact_with_blobs ON fact(id) WHERE blobs IS NOT NULL;
 
 -- Why and how far a branch was pruned; `hash` is that of the last fact that went.
 CREATE TABLE tombstone(

@@ -93,6 +93,19 @@ def test_when_a_checkpoint_is_due():
     assert checkpointer.due(idle=False)
 
 
+def test_what_a_dead_process_left_waits_for_what_we_write():
+    checkpointer = Checkpointer("file::memory:")
+    checkpointer.found(15 * MIB)
+    checkpointer.wrote(1, 15 * MIB + 4096)
+    assert not checkpointer.due(idle=True), "nothing to do before the first commits of a resumed run"
+    checkpointer.wrote(1, 19 * MIB)
+    assert checkpointer.due(idle=True)
+    large = Checkpointer("file::memory:")
+    large.found(16 * MIB)
+    large.wrote(1, 16 * MIB)
+    assert large.due(idle=False), "a chain of deaths does not let the -wal grow for ever"
+
+
 @pytest.mark.parametrize(
     ("version", "bug"),
     [

@@ -295,3 +295,18 @@ def test_read_only_leaves_nothing(tmp_path, open_store, say):
         closed.read(Query((Select("owner_remove", {"owner": "a"}),), len))
     closed.close()
     assert photograph(tmp_path) == before
+
+
+@pytest.mark.parametrize("wal", [False, True])
+def test_damage_that_sqlite_cannot_even_quote(tmp_path, wal):
+    """A schema with a byte that is no text: Python's sqlite3 then fails to decode SQLite's message."""
+    path = tmp_path / "a.db"
+    SqliteStore(path, "me").close()
+    data = path.read_bytes()
+    at = data.index(b"ts_ms      INTEGER") + len("ts_ms      INTE")
+    path.write_bytes(data[:at] + b"\xc5" + data[at + 1 :])
+    if wal:
+        (tmp_path / "a.db-wal").write_bytes(bytes(4096))
+    with pytest.raises(FileRefused) as refused:
+        SqliteStore(path, "you")
+    assert refused.value.reason == "corrupt"

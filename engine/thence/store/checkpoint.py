@@ -59,6 +59,12 @@ class Checkpointer:
         self._retry_at = 0
         self._warned = False
 
+    def found(self, wal_bytes: int) -> None:
+        """A -wal of this length was there before we wrote anything: a process died, or others are at work. It is folded
+        back with what we write ourselves, not before our first commit is acknowledged, unless it is large."""
+        if wal_bytes < HARD_BYTES:
+            self._wal_bytes = wal_bytes
+
     def wrote(self, pages: int, wal_bytes: int) -> None:
         """Note a commit of about ``pages`` pages, after which the -wal file is ``wal_bytes`` long."""
         self._written += max(pages * 4096, wal_bytes - self._wal_bytes)

@@ -15,14 +15,15 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from ..errors import FileRefused
-from .faults import translate
+from .faults import READ_FAILURES, translate
 from .sql import APPLICATION_ID, Schema, own
 
 BUSY_TIMEOUT_S = 30.0
 """How long one statement waits for another process before it fails."""
 
-READER_PRAGMAS = ("PRAGMA query_only=ON", "PRAGMA wal_autocheckpoint=0")
-"""What makes a connection one that cannot write."""
+READER_PRAGMAS = ("PRAGMA query_only=ON", "PRAGMA wal_autocheckpoint=0", "PRAGMA cache_size=-400")
+"""What makes a connection one that cannot write. It reads pages once or keeps them in the file system's cache: making
+room for 2 MB of its own took a fifth of the time of reading a long log."""
 
 MIB = 1024 * 1024
 
@@ -87,7 +88,7 @@ def connect_writer(path: Path, *, mode_of: Path | None, create: bool, wal_limit_
     except BaseException as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, READ_FAILURES):
             raise translate(error, path, "opening") from error
         raise
     return connection

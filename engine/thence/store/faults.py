@@ -27,6 +27,10 @@ BAD_VALUES = (OverflowError, UnicodeError, ValueError, TypeError)
 """What sqlite3 raises, beside its own errors, when a value cannot be bound."""
 
 
+READ_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises: the second when SQLite's own message quotes bytes that are no text."""
+
+
 def primary(error: sqlite3.Error) -> int:
     """The primary result code, 0 where SQLite was never asked."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -63,6 +67,8 @@ def translate(error: BaseException, path: Path | None, doing: str) -> StoreError
         return error
     if isinstance(error, MemoryError):
         return StoreError(f"out of memory ({doing})", retryable=True)
+    if isinstance(error, UnicodeDecodeError):
+        return StoreError(corrupt_message(path, error))
     if not isinstance(error, sqlite3.Error):
         return StoreError(f"'{doing}' was given a value that SQLite cannot hold: {error}")
     return _from_sqlite(error, path, doing)

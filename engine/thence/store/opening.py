@@ -13,7 +13,7 @@ from ..plan import Op, Plan
 from . import refuse
 from .checkpoint import wal_limit_bytes
 from .connect import connect_writer, create_schema, sync_directory
-from .faults import translate
+from .faults import READ_FAILURES, translate
 from .migrate import migrate
 from .sql import Schema
 
@@ -58,7 +58,7 @@ def connect_verified(
             raise SchemaChanged(f"{path}: another schema than a moment ago")
     except BaseException as error:
         connection.close()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, READ_FAILURES):
             raise translate(error, path, "opening") from error
         raise
     return connection
@@ -79,7 +79,7 @@ def verify(connection: sqlite3.Connection, path: Path | None, schema: Schema) ->
         found = refuse.read_objects(connection, path)
     except FileRefused as error:
         raise SchemaChanged(str(error)) from error
-    fault = refuse.compare(found, refuse.expected_objects(schema.script))
+    fault = refuse.fault_in(found, schema)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if fault is None and version != schema.version:
         fault = f"its schema is version {version} now"

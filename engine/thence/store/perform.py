@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError, ThenceError
 from ..plan import Op, Plan, Query, Returned, Rows, Select, T
-from .faults import BAD_VALUES, RESTORE, refusal, translate
+from .faults import BAD_VALUES, READ_FAILURES, RESTORE, refusal, translate
 from .sql import Schema, own
 
 FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, StoreError, *BAD_VALUES)
@@ -89,7 +89,7 @@ def read_snapshot(connection: sqlite3.Connection, query: Query[T], schema: Schem
         connection.execute("BEGIN")
         rows = [_select(connection, select, schema, path) for select in selects]
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
+    except READ_FAILURES as error:
         raise translate(error, path, "reading") from error
     finally:
         if connection.in_transaction:

@@ -6,14 +6,14 @@ import asyncio
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
 from ..plan import Query, Rows, T
 from .connect import READER_PRAGMAS
-from .faults import translate
+from .faults import READ_FAILURES, translate
 from .perform import FAILURES, decode, read_snapshot
 from .sql import Schema
 
@@ -25,13 +25,19 @@ MAX_CONNECTIONS = 4
 
 
 class Readers:
-    """The pool for threads. ``opening`` gives a connection that cannot write."""
+    """The pool for threads. ``opening`` gives a connection that cannot write; ``opened`` are open already."""
 
-    def __init__(self, schema: Schema, path: Path, opening: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        path: Path,
+        opening: Callable[[], sqlite3.Connection],
+        opened: Sequence[sqlite3.Connection] = (),
+    ) -> None:
         self._schema, self._path, self._opening = schema, path, opening
-        self._free: list[sqlite3.Connection] = []
+        self._free: list[sqlite3.Connection] = [*opened]
         # also those at work: in a forked child their threads are gone, and must not take them along
-        self._all: set[sqlite3.Connection] = set()
+        self._all: set[sqlite3.Connection] = {*opened}
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._closed = False
 
@@ -63,7 +69,7 @@ class Readers:
     def _add(self) -> sqlite3.Connection:
         try:
             connection = self._opening()
-        except sqlite3.Error as error:
+        except READ_FAILURES as error:
             raise translate(error, self._path, "opening") from error
         self._all.add(connection)
         return connection

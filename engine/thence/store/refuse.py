@@ -6,6 +6,7 @@ no -wal: SQLite then takes no lock and makes no -shm.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sqlite3
@@ -16,9 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import orjson
+
 from ..errors import FileRefused
 from .connect import connect_reader, split, uri
-from .faults import corrupt_message, is_corruption, translate
+from .faults import READ_FAILURES, corrupt_message, is_corruption, translate
 from .sql import APPLICATION_ID, Schema, own
 
 State: TypeAlias = Literal["new", "current", "older"]
@@ -120,8 +123,11 @@ def _mount_kind(path: str, mountinfo: str) -> str | None:
     return kind
 
 
-def probe(path: Path, schema: Schema) -> State:
+def probe(path: Path, schema: Schema, keep: list[sqlite3.Connection] | None = None) -> State:
     """What kind of database ``path`` (of a place that passed) holds; looks without leaving a trace.
+
+    ``keep`` gets the connection, one that cannot write, if it may go on reading a current file: SQLite has then parsed
+    the schema, which takes as long as many reads.
 
     Raises:
         FileRefused: ``not_a_database``, ``foreign_database``, ``newer_schema``, ``corrupt`` or ``schema_mismatch``.
@@ -134,7 +140,7 @@ def probe(path: Path, schema: Schema) -> State:
     if wal_size(path):
         # enough to tell a stranger's file, whose -shm we should not make
         _refuse_stranger(path)
-        return _look(path, schema)
+        return _look(path, schema, keep=keep)
     try:
         return _look(path, schema, immutable=True)
     except FileRefused:
@@ -151,7 +157,7 @@ def _refuse_stranger(path: Path) -> None:
             (found,) = connection.execute("PRAGMA application_id").fetchone()
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except READ_FAILURES as error:
         refused = _refused(error, path)
         if refused.reason == "corrupt":
             return  # a kill in the middle of a checkpoint looks so, until the -wal is read with it
@@ -160,23 +166,37 @@ def _refuse_stranger(path: Path) -> None:
         raise _foreign(path, found)
 
 
-def _look(path: Path, schema: Schema, *, mode: str = "ro", immutable: bool = False) -> State:
+def _look(
+    path: Path,
+    schema: Schema,
+    *,
+    mode: str = "ro",
+    immutable: bool = False,
+    keep: list[sqlite3.Connection] | None = None,
+) -> State:
     try:
         connection = connect_reader(uri(path, mode=mode, **({"immutable": "1"} if immutable else {})))
+        kept = False
         try:
             # One snapshot for all that is asked: somebody may be making the file at this very moment.
             connection.execute("BEGIN")
-            return examine(connection, path, schema)
+            state = examine(connection, path, schema)
+            connection.execute("ROLLBACK")
+            if keep is not None and state == "current":
+                keep.append(connection)
+                kept = True
+            return state
         finally:
-            connection.close()
-    except sqlite3.Error as error:
+            if not kept:
+                connection.close()
+    except READ_FAILURES as error:
         raise _refused(error, path) from error
 
 
-def _refused(error: sqlite3.Error, path: Path) -> FileRefused:
+def _refused(error: Exception, path: Path) -> FileRefused:
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
         return FileRefused("not_a_database", f"{path}: not a database; name another path")
-    if is_corruption(error) or "malformed" in str(error):
+    if is_corruption(error) or "malformed" in str(error) or isinstance(error, UnicodeDecodeError):
         return FileRefused("corrupt", corrupt_message(path, error))
     known = translate(error, path, "opening")
     return known if isinstance(known, FileRefused) else FileRefused("read_only", f"{path}: cannot be read: {error}")
@@ -208,7 +228,7 @@ def examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> State
         )
     if version < schema.version:
         return "older"
-    fault = compare(found, expected_objects(schema.script))
+    fault = fault_in(found, schema)
     if fault is not None:
         raise FileRefused("schema_mismatch", f"{path}: {fault}; undo that, or restore a copy made by 'thence backup'")
     return "current"
@@ -227,6 +247,30 @@ def read_objects(connection: sqlite3.Connection, path: Path | None) -> Objects:
             raise FileRefused("schema_mismatch", f"{path}: '{name}' is in its schema twice")
         found[name.lower()] = (kind, table.lower(), text)
     return found
+
+
+_known: dict[str, Objects] = {}
+"""Objects by their fingerprint: a file is looked at several times while it is opened."""
+
+
+def fault_in(found: Objects, schema: Schema) -> str | None:
+    """What is wrong with our objects among ``found``, or None.
+
+    Making all our objects, to compare with them, takes longer than reading a long log; a file that holds exactly them
+    is known by its fingerprint. One that holds more, or anything else, is compared.
+    """
+    if schema.fingerprint is not None:
+        if found == _known.get(schema.fingerprint):
+            return None
+        if fingerprint(found) == schema.fingerprint:
+            _known[schema.fingerprint] = found
+            return None
+    return compare(found, expected_objects(schema.script))
+
+
+def fingerprint(objects: Objects) -> str:
+    """SHA-256 over all of ``objects``, in lower-case hexadecimal."""
+    return hashlib.sha256(orjson.dumps(sorted(objects.items()))).hexdigest()
 
 
 @cache

@@ -6,12 +6,11 @@ statement with ``:named`` parameters. ``schema/`` is data that other languages r
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ..errors import StoreError
@@ -47,12 +46,14 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Everything that ``schema/`` says to a store of one version."""
+    """Everything that ``schema/`` says to a store of one version. ``fingerprint`` is that of the objects which
+    ``script`` makes (see `refuse`), if somebody has made them with just this script and written it down."""
 
     script: str
     statements: Mapping[str, Statement]
     migrations: tuple[Migration, ...] = ()
     version: int = SCHEMA_VERSION
+    fingerprint: str | None = None
 
     def statement(self, name: str) -> Statement:
         """The statement called ``name``.
@@ -77,25 +78,31 @@ def load(directory: Path | None = None) -> Schema:
 
 @cache
 def _ours() -> Schema:
-    packaged = resources.files(__name__.partition(".")[0]) / "schema"
-    return _read(packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "schema")
+    # Plain paths: importlib.resources alone takes longer to import than all of this to read.
+    package = Path(__file__).resolve().parents[1]
+    packaged = package / "schema"
+    return _read(packaged if packaged.is_dir() else package.parents[1] / "schema")
 
 
-@cache
 def own(name: str) -> str:
     """The text of a statement in ``store.sql``: what the store asks for itself.
 
     Raises:
         StoreError: there is none.
     """
-    text = (resources.files(__name__.rpartition(".")[0]) / "store.sql").read_text("utf-8")
-    for statement in parse(text, "store.sql"):
-        if statement.name == name:
-            return statement.sql
-    raise StoreError(f"store.sql has no statement named '{name}'")
+    found = _own().get(name)
+    if found is None:
+        raise StoreError(f"store.sql has no statement named '{name}'")
+    return found
 
 
-def _read(folder: Traversable) -> Schema:
+@cache
+def _own() -> Mapping[str, str]:
+    text = Path(__file__).with_name("store.sql").read_text("utf-8")
+    return {statement.name: statement.sql for statement in parse(text, "store.sql")}
+
+
+def _read(folder: Path) -> Schema:
     try:
         script = "".join((folder / name).read_text("utf-8") for name in ("tables.sql", "views.sql", "triggers.sql"))
     except OSError as error:
@@ -111,7 +118,13 @@ def _read(folder: Traversable) -> Schema:
         for file in _files(folder / "migrations")
         if (match := _MIGRATION.match(file.name))
     )
-    return Schema(script, statements, migrations)
+    return Schema(script, statements, migrations, fingerprint=_fingerprint(folder, script))
+
+
+def _fingerprint(folder: Path, script: str) -> str | None:
+    file = folder / "fingerprint.txt"
+    of_script, _, of_objects = file.read_text("utf-8").strip().partition(" ") if file.is_file() else ("", "", "")
+    return of_objects if of_script == hashlib.sha256(script.encode()).hexdigest() else None
 
 
 def parse(text: str, source: str) -> list[Statement]:
@@ -138,7 +151,7 @@ def _code(block: str) -> str:
     return "\n".join(lines).strip().removesuffix(";").rstrip()
 
 
-def _files(folder: Traversable) -> list[Traversable]:
+def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)

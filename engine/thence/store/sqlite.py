@@ -103,19 +103,18 @@ class SqliteStore:
         if path is None:
             return self._make_writer(self._connect_memory)
         refuse.check_place(path, allow_network_fs=self.allow_network_fs)
-        state = refuse.probe(path, self._schema)
+        opened: list[sqlite3.Connection] = []
+        state = refuse.probe(path, self._schema, opened)
+        target = uri(path, mode="rw")
+        self._readers = Readers(self._schema, path, lambda: connect_reader(target), opened)
         if state == "new" and not create:
             raise FileRefused("missing_file", f"{path}: there is no such file")
-        self._owner_file = locks.OwnerFile(path, self._owner)
+        self._owner_file = owner_file = locks.OwnerFile(path, self._owner)
         self._gate = locks.Gate(path)
-        self._checkpointer = Checkpointer(uri(path, mode="rw"))
+        self._checkpointer = Checkpointer(target)
         if state != "current":
-            self._prepared = opening.prepare(
-                path, state, self._schema, owner=self._owner, mode_of=self._owner_file.path
-            )
+            self._prepared = opening.prepare(path, state, self._schema, owner=self._owner, mode_of=owner_file.path)
         writer = self._make_writer(self._connect)
-        target = uri(path, mode="rw")
-        self._readers = Readers(self._schema, path, lambda: connect_reader(target))
         self._aio_readers = AsyncReaders(self._schema, path, target)
         return writer
 

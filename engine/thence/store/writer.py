@@ -216,6 +216,8 @@ class Writer:
                 if self._files is not None and files[:2] != self._files[:2]:
                     raise FileReplaced(f"{self._path} was replaced by another file while open")
                 self._files = files
+                if self._checkpointer is not None:
+                    self._checkpointer.found(self.wal_bytes)
         except BaseException:
             connection.close()
             raise
