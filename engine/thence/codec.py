@@ -139,7 +139,7 @@ def _encode_call(call: Call, blobs: Blobs) -> Json:
         out["problem"] = call.problem
         put_text(out, "raw", call.raw, blobs)
         return out
-    text = dumps_checked(call.arguments)
+    text = call.text
     if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
         out["arguments"] = call.arguments
     else:

@@ -91,6 +91,14 @@ class Call:
     arguments: Mapping[str, Json] | None
     raw: str = ""
     problem: str = ""
+    _text: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The arguments as canonical JSON, or the text that is not one object. Encoded once, asked for four times."""
+        if not self._text:
+            self._text.append(self.raw if self.arguments is None else dumps_checked(self.arguments))
+        return self._text[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from .canonical import dumps_checked, sha256_hex
+from .canonical import sha256_hex
 from .chat import Usage
 from .errors import IllegalFact
 from .facts import (
@@ -149,7 +149,7 @@ def next_step(state: State, limits: Limits) -> Step:
 
 def signature(call: Call) -> str:
     """Tool name and SHA-256 of the canonical arguments: equal for calls that do the same."""
-    return f"{call.name}:{sha256_hex(call.raw if call.arguments is None else dumps_checked(call.arguments))}"
+    return f"{call.name}:{sha256_hex(call.text)}"
 
 
 def _wants_more(state: State, limits: Limits) -> bool:

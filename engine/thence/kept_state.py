@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -33,6 +34,7 @@ _PLAIN = (
 )  # fmt: skip
 _BUILT = ("phase", "fatal", "loop", "continued", "usage")
 _IN_FACTS = ("text", "stop_reason", "config")
+_plain_of = attrgetter(*_PLAIN)
 _FIELDS = tuple(field.name for field in fields(State))
 _MUST_BE_UNSET = tuple(name for name in _FIELDS if name not in (*_PLAIN, *_BUILT, *_IN_FACTS))
 _UNSET = State()
@@ -55,7 +57,7 @@ def keep_state(state: State, digest: bytes) -> tuple[str, bytes] | None:
         if getattr(state, name) != getattr(_UNSET, name):
             return None
     loop, usage = state.loop, state.usage
-    value: dict[str, Any] = {name: getattr(state, name) for name in _PLAIN}
+    value: dict[str, Any] = dict(zip(_PLAIN, _plain_of(state), strict=True))
     value["version"] = _VERSION
     value["phase"] = state.phase.value
     value["fatal"] = state.fatal

@@ -37,7 +37,7 @@ class LoopGuard:
 
     def allowed(self) -> LoopGuard:
         """The guard after a well-formed call that was judged and not refused as a duplicate."""
-        return replace(self, refused=None, malformed=0)
+        return self if self.refused is None and not self.malformed else replace(self, refused=None, malformed=0)
 
     def executed(self, signature: str, *, ok: bool, read: bool, repeatable: bool) -> LoopGuard:
         """The guard after a call ran. A successful non-read call with another signature clears the window: edit, test,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .budget import GuardDecision
-from .canonical import Json, dumps_checked
+from .canonical import Json
 from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
@@ -138,7 +138,7 @@ def trace_of(name: str, landed: Landed) -> Mapping[str, Json]:
 
 
 def _arguments(call: OpenCall) -> Json:
-    text = dumps_checked(call.call.arguments)
+    text = call.call.text
     return call.call.arguments if len(text) <= MAX_EVENT_TEXT else shorten(text)
 
 

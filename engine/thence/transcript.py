@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, overload
 
-from .canonical import Json, NotJson, dumps, dumps_checked, loads
+from .canonical import Json, NotJson, dumps, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
 from .errors import IllegalFact, ModelError
 from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Payload, Returned, text_of
@@ -128,7 +128,7 @@ class Transcript:
 
 
 def _chat_call(key: str, call: Call) -> ChatCall:
-    return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else dumps_checked(call.arguments))
+    return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else call.text)
 
 
 def _size(message: Message) -> int:

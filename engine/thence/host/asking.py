@@ -25,7 +25,6 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
     limit = around.limits.llm_api_timeout_ms
     deadline = None if limit is None else time.monotonic() + limit / 1000
     yield Start(model_spawn(around.model, effect.request, job, station.post, prefer_async=around.prefer_async))
-    reply: Reply | None = None
     while True:
         item = yield from station.take(deadline)
         if station.stopped is not None:
@@ -33,9 +32,7 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
             return station.stopped
         if isinstance(item, Said) and item.job is job:
             said: object = item.item  # a model is somebody else's code: it may say anything
-            if isinstance(said, Reply):
-                reply = said
-            elif isinstance(said, DELTAS):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if isinstance(said, DELTAS):  # pyright: ignore[reportUnnecessaryIsInstance]
                 station.add_piece(effect.step, _delta_event(effect.step, said))
             else:
                 _drop(job)
@@ -43,7 +40,10 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
                 return ModelFailed(ModelError("bad_reply", f"the model's stream gave a {what}", retryable=False))
         elif isinstance(item, Finished) and item.job is job:
             station.drop_pieces(effect.step)
-            return reply if item.error is None and reply is not None else ModelFailed(*_failure(item.error))
+            reply = item.value
+            if item.error is None and isinstance(reply, Reply):
+                return reply
+            return ModelFailed(*_failure(item.error))
         if deadline is not None and time.monotonic() >= deadline:
             _drop(job)
             return ModelFailed(ModelError("timeout", f"LLM call timed out after {limit} ms", retryable=True))

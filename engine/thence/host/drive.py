@@ -111,22 +111,22 @@ def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, worke
     """Run ``flow`` to its end on this thread."""
 
     def perform(effect: Effect[Any]) -> Any:
+        if isinstance(effect, Now):
+            return world.now_ms()
+        if isinstance(effect, Take):
+            return mailbox.take(effect.timeout_s)
+        if isinstance(effect, SafePoint) and not world.inbox_due():
+            return world.stop_now()
+        if isinstance(effect, IsGuarded):
+            return world.is_guarded()
         if isinstance(effect, Commit):
             returned = store.commit(effect.plan)
             world.committed(effect)
             return returned
-        if isinstance(effect, Read):
-            return store.read(effect.query)
-        if isinstance(effect, Now):
-            return world.now_ms()
-        if isinstance(effect, IsGuarded):
-            return world.is_guarded()
-        if isinstance(effect, SafePoint) and not world.inbox_due():
-            return world.stop_now()
-        if isinstance(effect, Take):
-            return mailbox.take(effect.timeout_s)
         if isinstance(effect, Start):
             return _start_on_threads(effect.spawn, workers)
+        if isinstance(effect, Read):
+            return store.read(effect.query)
         return drive(world.interpret(effect), store, world, mailbox, workers)
 
     try:

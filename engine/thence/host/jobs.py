@@ -28,15 +28,15 @@ class Job:
 
 @dataclass(slots=True)
 class Said:
-    """A model's next item."""
+    """A piece of a model's answer."""
 
     job: Job
-    item: Delta | Reply
+    item: Delta
 
 
 @dataclass(slots=True)
 class Finished:
-    """A job is over: with a value, or with what it raised."""
+    """A job is over: with a value (a tool's result, a model's reply), or with what it raised."""
 
     job: Job
     value: object = None
@@ -72,39 +72,48 @@ class Spawn:
 
 
 def model_spawn(model: Model, request: Request, job: Job, post: Post, *, prefer_async: bool) -> Spawn:
-    """A model's stream as a job, in the face that suits the caller if the model has both."""
+    """A model's stream as a job, in the face that suits the caller if the model has both. Its last reply counts, and
+    is told with the stream's end: only then is it an answer."""
     # Looked up by name: a protocol's isinstance costs more than the rest of a round's bookkeeping.
     stream = getattr(model, "astream", None)
     pull = getattr(model, "stream", None)
     if stream is not None and (prefer_async or pull is None):
 
         async def coroutine() -> None:
+            reply: Reply | None = None
             error: BaseException | None = None
             try:
                 async for item in stream(request):
                     if job.dropped:
                         break
-                    post(Said(job, item))
+                    if isinstance(item, Reply):
+                        reply = item
+                    else:
+                        post(Said(job, item))
             except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
                 error = raised
             job.finished = True
-            post(Finished(job, error=error))
+            post(Finished(job, reply, error))
 
         return Spawn(job, coroutine=coroutine)
     if pull is None:
         raise TypeError("a model needs a stream() or an astream() method")
 
     def plain() -> None:
+        reply: Reply | None = None
         error: BaseException | None = None
         try:
             for item in pull(request):
                 if job.dropped:
                     break
-                post(Said(job, item))
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    post(Said(job, item))
         except BaseException as raised:  # noqa: BLE001 - what a job raises is its result
             error = raised
         job.finished = True
-        post(Finished(job, error=error))
+        post(Finished(job, reply, error))
 
     return Spawn(job, plain=plain)
 

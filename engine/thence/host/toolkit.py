@@ -93,16 +93,16 @@ class Tool:
         Raises:
             BadArguments: naming every bad field (at most 8). Nothing was run.
         """
-        from pydantic import ValidationError
-
         if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadArguments(f"arguments of '{self.name}' must be a JSON object, not {type(arguments).__name__}")
         signature = self._signature
         try:
             values = signature.model().model_validate(dict(arguments))
-        except ValidationError as error:
-            raise BadArguments(_explain(self.name, signature.names, error)) from None
         except Exception as error:
+            from pydantic import ValidationError
+
+            if isinstance(error, ValidationError):
+                raise BadArguments(_explain(self.name, signature.names, error)) from None
             # A validator of the host's own type may raise anything; the model still gets a message, not the run.
             raise BadArguments(f"arguments of '{self.name}' were refused: {type(error).__name__}: {error}") from error
         return {name: getattr(values, f"f{index}") for index, name in enumerate(signature.names)}

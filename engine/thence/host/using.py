@@ -14,7 +14,7 @@ from ..facts import Data, Part, Returned, Text
 from .context import Defer, Question, ToolContext
 from .drive import Start
 from .jobs import Finished, Job, Progress, call_spawn
-from .output import cut
+from .output import Cut, cut
 from .result import EncodedResult, encode_result
 from .station import Station
 from .toolkit import BadArguments, Tool
@@ -48,10 +48,10 @@ class ToolBench:
             return
         job = Job("tool", call.key)
         arguments = dict(call.call.arguments or {})
-        context = self._context(effect, job)
+        context = self._context(effect, job) if tool.wants_context else None
 
         def run() -> object:
-            return tool.call(tool.bind(arguments), context if tool.wants_context else None)
+            return tool.call(tool.bind(arguments), context)
 
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         self._running[call.key] = _Running(job, tool, station.now_ms(), deadline, limit_ms, late)
@@ -124,7 +124,10 @@ class ToolBench:
 
     def _landed_as(self, running: _Running, encoded: EncodedResult, at_ms: int) -> Landed:
         key, tool = running.job.key, running.tool
-        shown = cut(encoded.text, self._station.around.limits.max_tool_output_bytes, call_key=key)
+        text, limit = encoded.text, self._station.around.limits.max_tool_output_bytes
+        # Most results are short and plain: nothing to measure, hash or cut.
+        short = len(text) <= limit and text.isascii()
+        shown = Cut(text, len(text), False, "") if short else cut(text, limit, call_key=key)
         metadata: dict[str, Json] = {}
         if tool.effect is not None:
             metadata["effect"] = tool.effect
