@@ -18,6 +18,7 @@ from .errors import (
     DiskFull,
     FileRefused,
     FileReplaced,
+    GateClosed,
     ModelError,
     OwnershipLost,
     RunFailed,
@@ -48,6 +49,7 @@ from .permissions import PermissionPolicy
 from .results import SendResult
 from .runs import Run, SessionInfo, TraceEvent
 from .session import Session
+from .verification import VerificationContext, VerificationReport
 from .waits import Wait
 
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ __all__ = [
     "FileRefused",
     "FileReplaced",
     "FixedClock",
+    "GateClosed",
     "HostEnv",
     "HostEnvConfig",
     "Model",
@@ -104,6 +107,8 @@ __all__ = [
     "ToolSpec",
     "TraceEvent",
     "Usage",
+    "VerificationContext",
+    "VerificationReport",
     "Wait",
     "WaitError",
     "tool",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
+from .canonical import Json
 from .chat import Message
 from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import parking, recovering
+from .host import parking, recovering, waiving
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import AsyncMailbox, adrive
@@ -79,6 +80,14 @@ class AsyncSession(SessionBase):
 
     async def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(await self._do(recovering.await_run(self._core, assignment)))
+
+    async def waive(self, digest: str, reason: str) -> None:
+        """See :meth:`Session.waive`."""
+        await self._do(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
+
+    async def report_verification(self, digest: str, passed: bool, report: Json = None) -> None:
+        """See :meth:`Session.report_verification`."""
+        await self._do(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
 
     async def takeover(self, force: bool = False) -> None:
         """See :meth:`Session.takeover`."""

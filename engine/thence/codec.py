@@ -19,7 +19,6 @@ from .chat import Usage
 from .errors import UnknownCriticalFact
 from .facts import (
     KINDS,
-    MAX_INLINE_BYTES,
     Answered,
     Asked,
     Call,
@@ -28,11 +27,13 @@ from .facts import (
     Ended,
     Note,
     Payload,
+    Reported,
     Returned,
     WaitAnswered,
     WaitOpened,
+    Waived,
 )
-from .parts import Blobs, Lookup, decode_part, encode_parts, get_text, put_text
+from .parts import Blobs, Lookup, decode_part, encode_parts, get_json, get_text, put_json, put_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +140,14 @@ def _encode_call(call: Call, blobs: Blobs) -> Json:
         out["problem"] = call.problem
         put_text(out, "raw", call.raw, blobs)
         return out
-    text = call.text
-    if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
-        out["arguments"] = call.arguments
-    else:
-        put_text(out, "arguments", text, blobs)
+    put_json(out, "arguments", call.arguments, blobs, call.text)
     return out
 
 
 def _decode_call(v: Mapping[str, Any], lookup: Lookup) -> Call:
     if "problem" in v:
         return Call(v["id"], v["name"], None, get_text(v, "raw", lookup), v["problem"])
-    if "arguments_sha256" in v:
-        return Call(v["id"], v["name"], loads_stored(get_text(v, "arguments", lookup)))
-    return Call(v["id"], v["name"], v["arguments"])
+    return Call(v["id"], v["name"], get_json(v, "arguments", lookup))
 
 
 def _encode_answered(p: Answered, blobs: Blobs) -> Json:
@@ -217,6 +212,26 @@ def _decode_wait_answered(v: Mapping[str, Any], lookup: Lookup) -> Payload:
     return WaitAnswered(v["wait_id"], v["value"], v.get("by"), v.get("expired", False))
 
 
+def _encode_reported(p: Reported, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"digest": p.digest, "passed": p.passed}
+    put_json(out, "report", p.report, blobs)
+    return out
+
+
+def _decode_reported(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Reported(v["digest"], v["passed"], get_json(v, "report", lookup))
+
+
+def _encode_waived(p: Waived, blobs: Blobs) -> Json:
+    out: dict[str, Json] = {"digest": p.digest}
+    put_text(out, "reason", p.reason, blobs)
+    return out
+
+
+def _decode_waived(v: Mapping[str, Any], lookup: Lookup) -> Payload:
+    return Waived(v["digest"], get_text(v, "reason", lookup))
+
+
 def _encode_ended(p: Ended, blobs: Blobs) -> Json:
     out: dict[str, Json] = {"status": p.status}
     if p.code is not None:
@@ -238,6 +253,8 @@ _ENCODERS: dict[type[Any], Callable[[Any, Blobs], Json]] = {
     Denied: _encode_denied,
     WaitOpened: _encode_opened,
     WaitAnswered: _encode_wait_answered,
+    Reported: _encode_reported,
+    Waived: _encode_waived,
     Ended: _encode_ended,
 }
 _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
@@ -248,5 +265,7 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
     "budget.denied": _decode_denied,
     "wait.opened": _decode_opened,
     "wait.answered": _decode_wait_answered,
+    "verification.reported": _decode_reported,
+    "gate.waived": _decode_waived,
     "turn.ended": _decode_ended,
 }

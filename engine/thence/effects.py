@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from .budget import GuardDecision
+from .canonical import Json
 from .chat import Reply, Request, Usage
 from .errors import ThenceError
 from .events import NewEvent
@@ -112,6 +113,24 @@ class Backoff(Effect[Stopped | None]):
 
     attempt: int
     retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification came to. ``report`` is JSON for the log, ``why`` a few words on what failed."""
+
+    passed: bool
+    report: Json
+    why: str = ""
+
+
+@dataclass(slots=True)
+class RunVerification(Effect[Verified | Stopped]):
+    """Run the session's verify commands and its verifier on the workspace, whose changes ``digest`` names; ``text`` is
+    the model's answer."""
+
+    digest: str
+    text: str
 
 
 @dataclass(slots=True)

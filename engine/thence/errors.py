@@ -168,6 +168,23 @@ class WaitError(ThenceError):
         self.code = code
 
 
+class GateClosed(RunFailed):
+    """The turn changed the workspace, and its changes were neither verified nor waived (§5). Always resumable.
+
+    ``digest`` names the changes: give it to ``session.waive``. ``why`` says what is missing or what failed.
+    """
+
+    def __init__(self, digest: str, why: str, *, run_id: str | None = None, resumable: bool = True) -> None:
+        super().__init__(
+            "COMPLETION_GATE",
+            f"completion gate: workspace changes {digest} have no passed verification and no waiver; {why}",
+            run_id=run_id,
+            resumable=resumable,
+        )
+        self.digest = digest
+        self.why = why
+
+
 class ToolError(ThenceError):
     """A tool could not be registered or described."""
 

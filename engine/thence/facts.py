@@ -6,7 +6,7 @@ keeps it and goes on. Any other unknown kind is critical: the session is read-on
 
 Keys: turn ``t3``; its facts ``t3-config``, ``t3-user``, ``t3-r1`` (the first model answer), ``t3-r1-c0`` (the first
 call of it *and* the result of that call), ``t3-r1-c0-w1`` (the first wait of that call) and ``t3-r1-c0-w1-answer``,
-``t3-more1`` (a continuation), ``t3-end``.
+``t3-more1`` (a continuation), ``t3-verify1`` (a verification report), ``t3-waive1``, ``t3-end``.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ class Answered:
 class Returned:
     """``tool.result``: how a call ended. ``metadata`` may hold, beside a tool's own entries under ``tool``:
 
-    ``effect`` (declared effect), ``repeatable``, ``refused`` (why it was not run), ``fatal`` (the turn fails with this
-    text), ``output`` (size and hash when it was cut), ``changed_paths``, ``late`` (an earlier tool was still running).
+    ``effect`` (declared effect), ``workspace`` (a workspace tool that is not ``read``), ``repeatable``, ``refused``
+    (why it was not run), ``fatal`` (the turn fails with this text), ``output`` (size and hash when it was cut),
+    ``changed_paths``, ``late`` (an earlier tool was still running).
     """
 
     call_key: str
@@ -167,6 +168,23 @@ class WaitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """``verification.reported``: what a verification of the turn's workspace changes, known by ``digest``, came to."""
+
+    digest: str
+    passed: bool
+    report: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waived:
+    """``gate.waived``: the host lets the turn end although nobody has verified the changes known by ``digest``."""
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """``turn.ended``"""
 
@@ -183,7 +201,9 @@ class Note:
     payload: Json
 
 
-Known: TypeAlias = Configured | Asked | Answered | Returned | Denied | WaitOpened | WaitAnswered | Ended
+Known: TypeAlias = (
+    Configured | Asked | Answered | Returned | Denied | WaitOpened | WaitAnswered | Reported | Waived | Ended
+)
 Payload: TypeAlias = Known | Note
 
 KINDS: dict[type[Known], str] = {
@@ -194,6 +214,8 @@ KINDS: dict[type[Known], str] = {
     Denied: "budget.denied",
     WaitOpened: "wait.opened",
     WaitAnswered: "wait.answered",
+    Reported: "verification.reported",
+    Waived: "gate.waived",
     Ended: "turn.ended",
 }
 

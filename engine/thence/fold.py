@@ -11,6 +11,7 @@ The rules, in one page:
 * A wait, about a call or about the next model request, keeps what it is about from being done until its answer is a
   fact. It is over with the result of its call, or with the answer to that request.
 * An answer without calls that is empty, or was cut by its length limit or a pause, is continued a few times.
+* A turn that changed the workspace ends ``completed`` only when its changes were verified or waived, if that is asked.
 
 =========  =================================================  ==============================================
 phase      facts that may come                                 and then
@@ -20,7 +21,8 @@ INFER      run.configured, user.message, model.turn, ended     INFER, CALLS with
 INFER      wait.opened, wait.answered                          INFER
 CALLS      tool.result and budget.denied of the next open call CALLS; the last one: INFER, or ANSWERED if capped
 CALLS      wait.opened, wait.answered                          CALLS
-ANSWERED   run.configured, user.message, turn.ended            INFER, IDLE
+ANSWERED   run.configured, verification.reported, gate.waived, ANSWERED, INFER, IDLE
+           user.message, turn.ended
 =========  =================================================  ==============================================
 
 Any other fact is an :class:`~thence.errors.IllegalFact`: the log was not written by a turn. Ancillary notes may come
@@ -47,15 +49,18 @@ from .facts import (
     NewFact,
     Note,
     Payload,
+    Reported,
     Returned,
     WaitAnswered,
     WaitOpened,
+    Waived,
     answer_key,
     call_key,
 )
+from .gate import OPEN, Gate
 from .limits import Limits
 from .loopguard import LoopGuard
-from .steps import Ask, Continue, End, OpenCall, OpenWait, Park, Settled, Step, UseTools
+from .steps import Ask, Continue, End, OpenCall, OpenWait, Park, Settled, Step, UseTools, Verify
 
 CONTINUE_TEXT = "Continue."
 FRESH = LoopGuard()
@@ -93,6 +98,7 @@ class State:
     capped: bool = False
     fatal: tuple[str, str] | None = None
     loop: LoopGuard = FRESH
+    gate: Gate = OPEN
     continuations: int = 0
     continued: tuple[str, ...] = ()
     steers: int = 0
@@ -128,8 +134,8 @@ def advance(state: State, fact: NewFact) -> State:
     return move(state, payload)
 
 
-def next_step(state: State, limits: Limits) -> Step:
-    """What a turn does next. Depends on nothing but its arguments."""
+def next_step(state: State, limits: Limits, *, gated: bool = False) -> Step:
+    """What a turn does next. Depends on nothing but its arguments. ``gated``: the completion gate is on."""
     match state.phase:
         case Phase.IDLE:
             return Settled()
@@ -143,6 +149,8 @@ def next_step(state: State, limits: Limits) -> Step:
             return End("failed", *state.fatal)
         case _ if not state.capped and _wants_more(state, limits):
             return Continue()
+        case _ if gated and state.gate.is_closed:
+            return Verify(state.gate.changes)
         case _:
             return End("completed")
 
@@ -213,6 +221,7 @@ def _returned(state: State, fact: Returned) -> State:
         open=rest,
         waits=_waits_without(state, call.key),
         loop=loop,
+        gate=state.gate.after_result(call.signature, fact.ok, fact.metadata),
         fatal=state.fatal or fatal,
         tool_calls=state.tool_calls + executed,
         cut=state.cut or "output" in fact.metadata,
@@ -254,6 +263,14 @@ def _waits_without(state: State, subject: str) -> tuple[OpenWait, ...]:
     return tuple(wait for wait in state.waits if wait.subject != subject) if state.waits else ()
 
 
+def _reported(state: State, fact: Reported) -> State:
+    return replace(state, gate=state.gate.after_report(fact))
+
+
+def _waived(state: State, fact: Waived) -> State:
+    return replace(state, gate=state.gate.after_waiver(fact))
+
+
 def _ended(state: State, fact: Ended) -> State:
     return replace(state, phase=Phase.IDLE, ended=fact, waits=())
 
@@ -286,5 +303,7 @@ TRANSITIONS: dict[tuple[Phase, type[Payload]], Callable[[State, Any], State]] = 
     (Phase.CALLS, WaitAnswered): _wait_answered,
     (Phase.ANSWERED, Configured): _configured,
     (Phase.ANSWERED, Asked): _asked_again,
+    (Phase.ANSWERED, Reported): _reported,
+    (Phase.ANSWERED, Waived): _waived,
     (Phase.ANSWERED, Ended): _ended,
 }

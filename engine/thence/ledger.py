@@ -24,7 +24,10 @@ from .writes import RunIds
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a run started with and keeps: it shapes every request together with the log."""
+    """What a run started with and keeps: it shapes every request together with the log.
+
+    ``gated``: the completion gate is on. ``verifies``: there are commands or a verifier to ask.
+    """
 
     model: str
     instructions: str
@@ -36,6 +39,8 @@ class Setup:
     reread: ToolSpec | None = None
     max_attempts: int = 3
     permissions: PermissionPolicy | None = None
+    gated: bool = False
+    verifies: bool = False
 
 
 def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
@@ -48,6 +53,7 @@ def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
                 "parameters": spec.parameters,
                 "effect": setup.traits[spec.name].effect,
                 "repeatable": setup.traits[spec.name].repeatable,
+                **({"workspace": True} if setup.traits[spec.name].workspace else {}),
             }
             for spec in setup.specs
         ]

@@ -11,14 +11,25 @@ from .errors import SessionConfiguration
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
 from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
 from .permissions import PermissionPolicy
+from .verification import DEFAULTS as GATE_DEFAULTS
+from .verification import Verifier, check_option, check_verifier
 
 OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
 
-SHAPING = (*LIMIT_NAMES, "instructions", "model_settings", "on_interrupted")
+SHAPING = (*LIMIT_NAMES, *GATE_DEFAULTS, "instructions", "model_settings", "on_interrupted")
 """Options that are stored with the session and restored on resume."""
 
-CALLABLES = ("budget_guard", "permission_policy")
+CALLABLES = ("budget_guard", "permission_policy", "verifier")
 """Options that cannot be stored. The session stores that it had one: resuming it without is refused."""
+
+
+class _Without:
+    def __repr__(self) -> str:
+        return "WITHOUT"
+
+
+WITHOUT: Any = _Without()
+"""Stands for one of :data:`CALLABLES` that a session had and that is left out on purpose, as the command line does."""
 
 NAMES = frozenset(
     {*SHAPING, *CALLABLES, *TAG_NAMES, "session_id", "durable_memory", "retention_limits", "host_env", "model"}
@@ -36,6 +47,11 @@ class SessionOptions:
     ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``retention_limits`` (§9), ``on_interrupted``
     (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env`` (§11).
     Model: ``model, instructions, model_settings``, each over the agent's own.
+
+    Completion gate (§5): ``completion_gate`` (``"auto"``, True or False), ``verify_commands`` (each a command line for
+    the shell or a list of arguments, run in the workspace), ``verifier`` (takes a
+    :class:`~thence.VerificationContext`, gives a bool or a :class:`~thence.VerificationReport`; sync or async),
+    ``verify_timeout_ms`` (of each command and of the verifier; default 600,000).
 
     Raises:
         AttributeError: an unknown name, on setting and on reading.
@@ -56,7 +72,7 @@ class SessionOptions:
             raise AttributeError(f"SessionOptions has no option '{name}'; options: {', '.join(sorted(NAMES))}")
         if name in self._given:
             return self._given[name]
-        return getattr(Limits(), name) if name in LIMIT_NAMES else None
+        return getattr(Limits(), name) if name in LIMIT_NAMES else GATE_DEFAULTS.get(name)
 
     def __repr__(self) -> str:
         return f"SessionOptions({', '.join(sorted(self._given))})"
@@ -68,23 +84,42 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Checked options of one opening of a session. ``shaping`` holds what was set of :data:`SHAPING`."""
+    """Checked options of one opening of a session. ``shaping`` holds what was set of :data:`SHAPING`, ``callables``
+    what was given of :data:`CALLABLES`."""
 
     session_id: str | None
     tags: Tags
     memory: DurableMemoryBinding | None
     shaping: Mapping[str, Any]
     retention: Retention | None
-    guard: object | None
-    permissions: PermissionPolicy | None
+    callables: Mapping[str, Any]
     unset: frozenset[str]
     model: Any = None
     host_env: Any = None
 
+    @property
+    def guard(self) -> object | None:
+        """The budget guard that was given."""
+        guard: object | None = self._called("budget_guard")
+        return guard
+
+    @property
+    def permissions(self) -> PermissionPolicy | None:
+        """The permission policy that was given."""
+        return check_permissions(self._called("permission_policy"))
+
+    @property
+    def verifier(self) -> Verifier | None:
+        """The verifier that was given."""
+        return check_verifier(self._called("verifier"))
+
     def required(self) -> tuple[str, ...]:
         """Which of :data:`CALLABLES` were given: the session will demand them again."""
-        given = {"budget_guard": self.guard, "permission_policy": self.permissions}
-        return tuple(name for name in CALLABLES if given[name] is not None)
+        return tuple(name for name in CALLABLES if self._called(name) is not None)
+
+    def _called(self, name: str) -> Any:
+        value = self.callables.get(name)
+        return None if value is WITHOUT else value
 
 
 def choose(options: SessionOptions | None) -> Chosen:
@@ -103,21 +138,24 @@ def choose(options: SessionOptions | None) -> Chosen:
     tags = {name: check_id(given[name], name) for name in TAG_NAMES if given.get(name) is not None}
     session_id = given.get("session_id")
     retention = given.get("retention_limits")
+    for name, check in (("permission_policy", check_permissions), ("verifier", check_verifier)):
+        if given.get(name) is not WITHOUT:
+            check(given.get(name))
     return Chosen(
         session_id=None if session_id is None else check_id(session_id, "session_id"),
         tags=bind_memory(Tags(**tags), memory),
         memory=memory,
         shaping={name: _check(name, given[name]) for name in SHAPING if name in given},
         retention=None if retention is None else parse_retention(retention),
-        guard=given.get("budget_guard"),
-        permissions=_check_permissions(given.get("permission_policy")),
+        callables={name: given[name] for name in CALLABLES if given.get(name) is not None},
         unset=frozenset(NAMES - given.keys()),
         model=given.get("model"),
         host_env=given.get("host_env"),
     )
 
 
-def _check_permissions(value: object) -> PermissionPolicy | None:
+def check_permissions(value: object) -> PermissionPolicy | None:
+    """Return a permission policy. Raises TypeError for anything else but None."""
     if value is not None and not isinstance(value, PermissionPolicy):
         raise TypeError(f"'permission_policy' must be a PermissionPolicy or None, not {type(value).__name__}")
     return value
@@ -132,6 +170,8 @@ def _check(name: str, value: object) -> object:
         return check_settings(value)
     if name == "on_interrupted":
         return check_on_interrupted(value)
+    if name in GATE_DEFAULTS:
+        return check_option(name, value)
     if name == "auto_compact" and value is True:
         raise SessionConfiguration(name, "compaction is not available in this version; leave it False")
     return check_limit(name, value)
@@ -175,5 +215,5 @@ def check_required(requires: tuple[str, ...], chosen: Chosen) -> None:
         SessionConfiguration: naming the option that must be given again.
     """
     for name in requires:
-        if name not in chosen.required():
+        if name not in chosen.callables:
             raise SessionConfiguration(name, "the session had one: give it again to resume the session")

@@ -1,4 +1,7 @@
-"""Texts and parts of a fact as they are stored (§4): short ones in the payload, those over 64 KiB in the blob table."""
+"""Texts, JSON values and parts inside a stored payload, and back (§4): what is over 64 KiB goes to the blob table.
+
+``"text"`` then becomes ``"text_sha256"``, and the bytes are kept once, under their hash.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,37 @@ def blob_sha(data: bytes) -> str:
 
 
 def put_text(into: dict[str, Json], name: str, text: str, blobs: Blobs) -> None:
+    """Put a text in, or its hash. Raises ValueError for one over 16 MiB."""
     # Most texts are short: a length in characters decides nearly always, without encoding them.
     data = text.encode() if len(text) * 4 > MAX_INLINE_BYTES else b""
     if len(data) <= MAX_INLINE_BYTES:
         into[name] = text
         return
+    _put_blob(into, name, data, blobs)
+
+
+def get_text(value: Mapping[str, Any], name: str, lookup: Lookup, default: str = "") -> str:
+    """The text that :func:`put_text` put in."""
+    sha = value.get(f"{name}_sha256")
+    return lookup(sha).decode() if sha is not None else value.get(name, default)
+
+
+def put_json(into: dict[str, Json], name: str, value: Json, blobs: Blobs, text: str | None = None) -> None:
+    """Put a JSON value in, or the hash of its canonical ``text``. Raises ValueError for one over 16 MiB."""
+    text = dumps_checked(value) if text is None else text
+    data = text.encode() if len(text) * 4 > MAX_INLINE_BYTES else b""
+    if len(data) <= MAX_INLINE_BYTES:
+        into[name] = value
+        return
+    _put_blob(into, name, data, blobs)
+
+
+def get_json(value: Mapping[str, Any], name: str, lookup: Lookup) -> Any:
+    """The value that :func:`put_json` put in."""
+    return loads_stored(get_text(value, name, lookup)) if f"{name}_sha256" in value else value[name]
+
+
+def _put_blob(into: dict[str, Json], name: str, data: bytes, blobs: Blobs) -> None:
     if len(data) > MAX_TEXT_BYTES:
         raise ValueError(f"'{name}' has {len(data)} bytes; the limit is {MAX_TEXT_BYTES}")
     sha = blob_sha(data)
@@ -33,22 +62,19 @@ def put_text(into: dict[str, Json], name: str, text: str, blobs: Blobs) -> None:
     into[f"{name}_sha256"] = sha
 
 
-def get_text(value: Mapping[str, Any], name: str, lookup: Lookup, default: str = "") -> str:
-    sha = value.get(f"{name}_sha256")
-    return lookup(sha).decode() if sha is not None else value.get(name, default)
+def encode_parts(parts: tuple[Part, ...], blobs: Blobs) -> list[Json]:
+    """Parts as they are stored."""
+    return [_encode_part(part, blobs) for part in parts]
 
 
-def encode_part(part: Part, blobs: Blobs) -> Json:
+def _encode_part(part: Part, blobs: Blobs) -> Json:
     out: dict[str, Json] = {}
     if isinstance(part, Text):
         out["type"] = "text"
         put_text(out, "text", part.text, blobs)
     elif isinstance(part, Data):
-        text = dumps_checked(part.value)
-        if len(text) * 4 <= MAX_INLINE_BYTES or len(text.encode()) <= MAX_INLINE_BYTES:
-            return {"type": "json", "value": part.value}
         out["type"] = "json"
-        put_text(out, "value", text, blobs)
+        put_json(out, "value", part.value, blobs)
     else:
         out.update(type="file", sha256=part.sha256, size=part.size, media_type=part.media_type)
         if part.name is not None:
@@ -57,12 +83,9 @@ def encode_part(part: Part, blobs: Blobs) -> Json:
 
 
 def decode_part(value: Mapping[str, Any], lookup: Lookup) -> Part:
+    """One part as it was before it was stored."""
     if value["type"] == "text":
         return Text(get_text(value, "text", lookup))
     if value["type"] == "json":
-        return Data(loads_stored(get_text(value, "value", lookup)) if "value_sha256" in value else value["value"])
+        return Data(get_json(value, "value", lookup))
     return File(value["sha256"], value["size"], value["media_type"], value.get("name"))
-
-
-def encode_parts(parts: tuple[Part, ...], blobs: Blobs) -> list[Json]:
-    return [encode_part(part, blobs) for part in parts]

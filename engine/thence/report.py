@@ -105,7 +105,8 @@ def end_of_run(status: str, state: State, error: ThenceError | None) -> NewEvent
         return NewEvent("error", {"message": shorten(str(error or "")), "code": code})
     usage: dict[str, Json] = {**state.usage.to_dict()}
     text = shorten(state.text) if status == "completed" else ""
-    return NewEvent("agent_end", {"text": text, "usage": usage, "status": status, "verification_summary": None})
+    summary: Json = state.gate.summary() if status == "completed" else None
+    return NewEvent("agent_end", {"text": text, "usage": usage, "status": status, "verification_summary": summary})
 
 
 def threshold_hit(decision: GuardDecision) -> NewEvent:

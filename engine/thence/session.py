@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from .canonical import Json
 from .chat import Message
 from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import parking, recovering
+from .host import parking, recovering, waiving
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import SyncMailbox, drive
@@ -116,6 +117,35 @@ class Session(SessionBase):
 
     def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(self._do(recovering.await_run(self._core, assignment)))
+
+    def waive(self, digest: str, reason: str) -> None:
+        """Let the open turn end although nobody has verified its workspace changes (§5); then resume its run.
+
+        Args:
+            digest: names the changes, as :class:`~thence.GateClosed` says; changes that come later are not waived.
+            reason: why; kept in the log, not blank.
+
+        Raises:
+            ValueError, TypeError: a blank digest or reason, before anything is written.
+            SessionError: no turn waits at the completion gate, or its changes are others.
+            SessionBusy: another operation is active on the session, in whatever process.
+        """
+        self._do(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
+
+    def report_verification(self, digest: str, passed: bool, report: Json = None) -> None:
+        """Record a verification that the host made itself (§5); then resume the run. The newest report of a digest
+        counts.
+
+        Args:
+            digest: names the changes that were verified.
+            passed: whether they are good.
+            report: any JSON value, at most 16 MiB.
+
+        Raises:
+            ValueError, TypeError: a refused argument, before anything is written.
+            SessionError, SessionBusy: as :meth:`waive`.
+        """
+        self._do(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
 
     def takeover(self, force: bool = False) -> None:
         """Take the session from a dead owner, or with ``force`` from a living one: its writes are refused from now on.

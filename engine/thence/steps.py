@@ -54,6 +54,13 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """The turn changed the workspace, and nobody has verified or waived the changes known by ``digest``."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The turn is over."""
 
@@ -67,7 +74,7 @@ class Settled:
     """Nothing is owed: resuming this log calls neither model nor tool."""
 
 
-Step: TypeAlias = Ask | UseTools | Park | Continue | End | Settled
+Step: TypeAlias = Ask | UseTools | Park | Continue | Verify | End | Settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +102,4 @@ class Traits:
     effect: str | None = None
     repeatable: bool = False
     timeout_ms: int | None = None
+    workspace: bool = False

@@ -26,11 +26,12 @@ from .endings import Endings, Outcome
 from .errors import BudgetExhausted, ModelError, RunFailed, ThenceError
 from .facts import Asked, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, next_step
+from .gating import pass_gate
 from .ledger import Ledger, Setup, configuration
 from .log import Log
 from .report import end_of_answer, start_of_request
 from .rounds import Rounds
-from .steps import Ask, Continue, End, OpenWait, Park, Settled, UseTools
+from .steps import Ask, Continue, End, OpenWait, Park, Settled, UseTools, Verify
 from .transcript import record_answer
 from .writes import RunIds
 
@@ -50,7 +51,7 @@ class Turn:
         """Perform steps until the turn has ended, failed outside the transcript, or was stopped."""
         while True:
             state = self.log.state
-            step = next_step(state, self.setup.limits)
+            step = next_step(state, self.setup.limits, gated=self.setup.gated)
             outcome: Outcome | None = None
             match step:
                 case Ask(offer_tools):
@@ -65,6 +66,8 @@ class Turn:
                     outcome = yield from self.endings.park()
                 case Continue():
                     self._continue()
+                case Verify(digest):
+                    outcome = yield from self._verify(digest)
                 case End(status, code, message):
                     return (yield from self.endings.end(status, code, message))
                 case Settled():
@@ -186,3 +189,9 @@ class Turn:
         state = self.log.state
         key = f"{turn_key(state.turn)}-more{state.continuations + 1}"
         self.ledger.stage(key, f"continue:{key}", Asked((Text(CONTINUE_TEXT),), "continuation"))
+
+    def _verify(self, digest: str) -> Flow[Outcome | None]:
+        closed = yield from pass_gate(self.ledger, digest)
+        if isinstance(closed, Stopped):
+            return (yield from self.endings.stop(closed))
+        return None if closed is None else (yield from self.endings.fail(closed))

@@ -213,6 +213,12 @@ def add_deltas(ids: RunIds, first: int, deltas: Sequence[tuple[str, str, Mapping
     return Plan((Op("delta_add", rows),))
 
 
+def set_status(ids: RunIds, status: str, now_ms: int) -> Op:
+    """What the run is about to do, for whoever looks."""
+    row: Params = {"run_pk": ids.run_pk, "fence": ids.fence, "status": status, "now_ms": now_ms}
+    return Op("run_set_status", (row,))
+
+
 def end_run(
     ids: RunIds,
     state: State,

@@ -11,6 +11,10 @@ SELECT i.run_pk, s.session_pk, s.run_count, :fence, :status, :now_ms, :now_ms, :
 FROM run_identity i JOIN session s ON s.session_pk = i.session_pk WHERE i.run_id = :run_id
 RETURNING run_pk;
 
+-- name: run_set_status
+-- What a live run is about to do; a trigger keeps the end of one that has ended.
+UPDATE run SET fence = :fence, status = :status, updated_ms = max(:now_ms, updated_ms) WHERE run_pk = :run_pk;
+
 -- name: run_end
 -- The run's last word, with its totals. It does not end before it began, whatever the clock says.
 UPDATE run SET fence = :fence, status = :status, updated_ms = max(:now_ms, updated_ms),

@@ -8,7 +8,23 @@ from random import Random
 from hypothesis import strategies as st
 
 from thence import Usage
-from thence.facts import Answered, Asked, Call, Configured, Data, Denied, Ended, NewFact, Note, Payload, Returned, Text
+from thence.facts import (
+    Answered,
+    Asked,
+    Call,
+    Configured,
+    Data,
+    Denied,
+    Ended,
+    NewFact,
+    Note,
+    Payload,
+    Reported,
+    Returned,
+    Text,
+    Waived,
+)
+from thence.fold import fold
 
 NAMES = ("read", "write", "poll")
 
@@ -25,6 +41,7 @@ class Walk:
     more: int = 0
     configs: int = 0
     steers: int = 0
+    said: int = 0
     open: list[str] = field(default_factory=list)
     capped: bool = False
 
@@ -86,7 +103,11 @@ class Walk:
         self.put(key, payload)
 
     def _metadata(self) -> dict:
-        metadata: dict = self.random.choice(({}, {"effect": "read"}, {"effect": "once"}, {"repeatable": True}))
+        metadata: dict = self.random.choice((
+                {}, {"effect": "read"}, {"effect": "once"}, {"repeatable": True}, {"workspace": True},
+                {"effect": "once", "workspace": True}, {"changed_paths": ["b", "a"]},
+            )
+        )  # fmt: skip
         refused = self.random.choice((None, None, None, "malformed_arguments", "duplicate_tool_call", "unknown_tool"))
         if refused:
             metadata = {"refused": refused}
@@ -95,7 +116,9 @@ class Walk:
         return metadata
 
     def _answered(self) -> None:
-        if self.chance(0.7):
+        if self.chance(0.2):
+            self._gate()
+        elif self.chance(0.7):
             self._end()
         elif self.chance(0.2) and not self.capped:
             self._steer()
@@ -103,6 +126,13 @@ class Walk:
             self.more += 1
             self.phase = "infer"
             self.put(f"t{self.turn}-more{self.more}", Asked((Text("Continue."),), "continuation"))
+
+    def _gate(self) -> None:
+        """A report or a waiver, of the changes there are or of others."""
+        self.said += 1
+        digest = self.random.choice((fold(self.facts).gate.changes, "d" * 64))
+        payload = Waived(digest, "why") if self.chance(0.3) else Reported(digest, self.chance(0.5), {"n": self.said})
+        self.put(f"t{self.turn}-gate{self.said}", payload)
 
     def _steer(self) -> None:
         self.steers += 1

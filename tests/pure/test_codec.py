@@ -24,8 +24,10 @@ from thence.facts import (
     File,
     Note,
     Payload,
+    Reported,
     Returned,
     Text,
+    Waived,
 )
 
 from ..kit import canonical
@@ -50,6 +52,11 @@ ROUND_TRIPS: dict[str, Payload] = {
     "returned a file": Returned("k", True, (File(SHA, 1),)),
     "denied": Denied("t1-r1-c0", "guard", "tokens", "cap"),
     "denied by the cap": Denied("t1-r1-c0", "round_cap", "tool_rounds", "why"),
+    "reported": Reported(SHA, True, {"commands": [{"command": ["a", "é"], "exit_code": 0}]}),
+    "reported nothing": Reported(SHA, False),
+    "waived": Waived(SHA, "looked at it"),
+    "big report": Reported(SHA, False, {"output": "x" * (70 * KIB)}),
+    "big waiver": Waived(SHA, "é" * (40 * KIB)),
     "ended": Ended("completed"),
     "ended badly": Ended("failed", "LLM_ERROR", "why"),
     "note": Note("note.future", {"x": [1, 2]}),
@@ -64,6 +71,7 @@ ROUND_TRIPS: dict[str, Payload] = {
 KIND = {
     Configured: "run.configured", Asked: "user.message", Answered: "model.turn", Returned: "tool.result",
     Denied: "budget.denied", Ended: "turn.ended",
+    Reported: "verification.reported", Waived: "gate.waived",
 }  # fmt: skip
 
 
@@ -109,6 +117,9 @@ def test_the_same_big_text_is_one_blob():
         (Asked((Text("hi"),)), '{"origin":"host","parts":[{"text":"hi","type":"text"}]}'),
         (Ended("completed"), '{"status":"completed"}'),
         (Ended("failed", "C", "m"), '{"code":"C","message":"m","status":"failed"}'),
+        (Reported("d", True, [1]), '{"digest":"d","passed":true,"report":[1]}'),
+        (Reported("d", False), '{"digest":"d","passed":false,"report":null}'),
+        (Waived("d", "why"), '{"digest":"d","reason":"why"}'),
         (Denied("k", "guard", "r", "w"), '{"call_key":"k","reason":"w","resource":"r","scope":"guard"}'),
         (
             Returned("k", True, (Data(3),), {"effect": "read"}),

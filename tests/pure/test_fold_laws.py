@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.chat import AssistantMessage, ToolMessage
-from thence.facts import Answered, Asked, NewFact, Note, Returned
+from thence.facts import Answered, Asked, NewFact, Note, Reported, Returned, Waived
 from thence.fold import Phase, fold, next_step
 from thence.limits import Limits
-from thence.steps import Ask, Continue, End, Settled, UseTools
+from thence.steps import Ask, Continue, End, Settled, UseTools, Verify
 from thence.transcript import Transcript
 
 from ..kit import check_messages
@@ -50,6 +50,29 @@ def test_every_log_has_exactly_one_next_step_of_the_right_kind(log: list[NewFact
     assert isinstance(step, kinds[state.phase])
     if isinstance(step, Ask):
         assert step.offer_tools is (state.rounds < rounds)
+    gated = next_step(state, limits, gated=True)
+    closed = step == End("completed") and state.gate.is_closed
+    assert gated == (Verify(state.gate.changes) if closed else step)
+
+
+@given(legal_logs())
+def test_the_gate_says_what_the_facts_of_the_turn_say(log: list[NewFact]):
+    """Said anew from the facts: any change moves the digest; the newest report of a digest counts; a waiver stays."""
+    state = fold(log)
+    starts = [i for i, fact in enumerate(log) if isinstance(fact.payload, Asked) and fact.payload.origin == "host"]
+    turn = [fact.payload for fact in log[starts[-1] :]] if starts else []
+    changed = [p for p in turn if isinstance(p, Returned) and _changes(p)]
+    assert bool(state.gate.changes) is bool(changed)
+    reports = [p for p in turn if isinstance(p, Reported) and p.digest == state.gate.changes]
+    waived = any(isinstance(p, Waived) and p.digest == state.gate.changes for p in turn)
+    newest = bool(reports) and reports[-1].passed
+    assert state.gate.is_closed is (bool(changed) and not (waived or newest))
+
+
+def _changes(result: Returned) -> bool:
+    metadata = result.metadata
+    wrote = result.ok and "workspace" in metadata and metadata.get("effect") != "read"
+    return "refused" not in metadata and (wrote or "changed_paths" in metadata)
 
 
 @given(legal_logs())

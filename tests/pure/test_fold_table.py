@@ -5,7 +5,21 @@ from __future__ import annotations
 import pytest
 
 from thence.errors import IllegalFact
-from thence.facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Note, Payload, Returned, Text
+from thence.facts import (
+    Answered,
+    Asked,
+    Call,
+    Configured,
+    Denied,
+    Ended,
+    NewFact,
+    Note,
+    Payload,
+    Reported,
+    Returned,
+    Text,
+    Waived,
+)
 from thence.fold import TRANSITIONS, Phase, State, advance, fold
 
 HOST = Asked((Text("hi"),))
@@ -18,6 +32,8 @@ CALL2 = Answered("", (Call("a", "x", {}), Call("a", "x", {})))
 RESULT = Returned("t1-r1-c0", True, (Text("out"),))
 GUARD = Denied("t1-r1-c0", "guard", "r", "why")
 CAP = Denied("t1-r1-c0", "round_cap", "r", "why")
+REPORT = Reported("d" * 64, True, {"n": 1})
+WAIVER = Waived("d" * 64, "by hand")
 END = Ended("completed")
 WRONG_KEY = Returned("t1-r1-c1", True, (Text("out"),))
 
@@ -54,16 +70,21 @@ ARROWS: dict[tuple[str, str], Phase] = {
     ("answered", "CONFIG"): Phase.ANSWERED,
     ("answered", "STEER"): Phase.INFER,
     ("answered", "MORE"): Phase.INFER,
+    ("answered", "REPORT"): Phase.ANSWERED,
+    ("answered", "WAIVER"): Phase.ANSWERED,
     ("answered", "END"): Phase.IDLE,
     ("answered by the cap", "CONFIG"): Phase.ANSWERED,
     ("answered by the cap", "STEER"): Phase.INFER,
     ("answered by the cap", "MORE"): Phase.INFER,
+    ("answered by the cap", "REPORT"): Phase.ANSWERED,
+    ("answered by the cap", "WAIVER"): Phase.ANSWERED,
     ("answered by the cap", "END"): Phase.IDLE,
 }
 
 PAYLOADS: dict[str, Payload] = {
     "CONFIG": CONFIG, "HOST": HOST, "STEER": STEER, "MORE": MORE, "SAY": SAY, "CALL1": CALL1, "CALL2": CALL2,
-    "RESULT": RESULT, "GUARD": GUARD, "CAP": CAP, "END": END, "WRONG_KEY": WRONG_KEY,
+    "RESULT": RESULT, "GUARD": GUARD, "CAP": CAP, "REPORT": REPORT, "WAIVER": WAIVER, "END": END,
+    "WRONG_KEY": WRONG_KEY,
 }  # fmt: skip
 
 

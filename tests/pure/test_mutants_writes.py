@@ -149,6 +149,16 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         }},
     ),
     "run_forget_checkpoint": ("", {"session_pk": B}, {("checkpoint", RUN): None}),
+    "run_set_status": (
+        "",
+        {"run_pk": RUN, "fence": FENCE, "status": "verifying", "now_ms": 90_000},
+        {("run", RUN): {"status": "verifying", "updated_ms": 90_000}},
+    ),
+    "run_set_status, the clock went back, under a new claim": (
+        "UPDATE session SET fence = 9",
+        {"run_pk": RUN, "fence": 9, "status": "verifying", "now_ms": 1},
+        {("run", RUN): {"status": "verifying", "fence": 9}},
+    ),
     "run_end": (
         "",
         {

@@ -10,6 +10,7 @@ from .. import __version__
 from .demo import demo
 from .errors import complain, reported
 from .following import tail
+from .gate import waive
 from .options import Settings, common
 from .reading import events, facts, ls, runs, trace
 from .resuming import resume
@@ -59,7 +60,7 @@ def cli() -> None:
 
 
 COMMANDS = (
-    *(demo, run, resume, waits, approve, reject, answer, cancel),
+    *(demo, run, resume, waits, approve, reject, answer, cancel, waive),
     *(ls, show, runs, facts, events, trace, tail, usage, stats),
 )
 

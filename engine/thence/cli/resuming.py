@@ -44,7 +44,7 @@ class Declined(ThenceError):
 @click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's]")
 @with_model
 @with_tools
-@click.option("--unguarded", is_flag=True, help="Also sessions that had a budget guard, without one.")
+@click.option("--unguarded", is_flag=True, help="Also sessions that had a budget guard or a verifier, without.")
 @common
 @pass_settings
 def resume(
@@ -98,7 +98,7 @@ def _find(settings: Settings, run_id: str, known: Set[str], *, force: bool) -> t
 
 
 def _options(row: SessionRow, unguarded: bool) -> SessionOptions:
-    return without_callables(row.requires) if unguarded else SessionOptions()
+    return without_callables() if unguarded else SessionOptions()
 
 
 def _ask(settings: Settings, row: SessionRow) -> None:

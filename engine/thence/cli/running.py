@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
 import click
 from click.core import ParameterSource
 
 from ..agent import Agent
-from ..errors import RunInterrupted, SessionBusy, SessionNotFound, ThenceError
+from ..errors import GateClosed, RunInterrupted, SessionBusy, SessionNotFound, ThenceError
 from ..events import Event
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
@@ -25,7 +24,6 @@ from ..results import SendResult
 from ..session import Session
 from ..waits import YES_OR_NO
 from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
-from .looking import looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
 from .summary import about
@@ -79,6 +77,8 @@ class Shown:
             hint = self._hints(show=error.run_id, resume=error.run_id if error.resumable else None)
             if isinstance(error, SessionBusy) and self.resumes is not None:
                 hint = self._busy_hint(self.resumes)
+            if isinstance(error, GateClosed) and error.run_id is not None:
+                hint += f"\nor waive it: {self.settings.command('waive', error.run_id, '--reason')} TEXT"
             complain(error.code, str(error), as_json=as_json, hint=hint)
             return exit_code(error)
         self._tell_end(result)
@@ -155,7 +155,7 @@ with_tools = click.option(
 )
 @with_tools
 @click.option("--settle", is_flag=True, help="If the last run was interrupted: close its turn and go on.")
-@click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard, without one.")
+@click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard or a verifier, without.")
 @common
 @pass_settings
 def run(
@@ -176,7 +176,7 @@ def run(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.BadParameter("must not be empty", param_hint="PROMPT")
-    options = _options(settings, session_id) if unguarded else SessionOptions()
+    options = without_callables() if unguarded else SessionOptions()
     again = words_again(model, tools=tools, unguarded=unguarded)
     choice: OnInterrupted | None = "settle" if settle else None
     with second_interrupt_leaves(), make_agent(settings.path, model, tools=tools) as agent:
@@ -185,15 +185,6 @@ def run(
             lambda at: stream_turn(at.session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
         )
     click.get_current_context().exit(code)
-
-
-def _options(settings: Settings, session_id: str | None) -> SessionOptions:
-    """What opens the session without the callables that it had. One that is not there yet had none."""
-    if session_id is None or not Path(settings.path).exists():
-        return SessionOptions()
-    with looking(settings.path) as look:
-        row = look.find_session(session_id)
-    return without_callables(row.requires if row else ())
 
 
 def words_again(model: str, *, tools: bool, unguarded: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from ..reads import SessionRow
 from ..runs import Run
 from .errors import NotFound
+from .gate import closed_gate, report_of, report_text
 from .looking import Look, RawFact, looking
 from .options import Settings, common, pass_settings
 from .summary import calls_of, parts_of, short_arguments, short_result, text_of
@@ -30,7 +32,9 @@ def show(settings: Settings, name: str) -> None:
             run = look.find_run(name)
             if run is None:
                 raise NotFound(f"neither a session nor a run: {name}")
-            settings.tell([run.to_dict()], lambda: _run_text(settings, run), document=run.to_dict())
+            report = report_of(look, run)
+            value = run.to_dict() if report is None else {**run.to_dict(), "verification": report}
+            settings.tell([value], lambda: _run_text(settings, run, report), document=value)
             return
         runs, facts = look.runs(session), list(look.facts(session))
         value = _session_value(session, runs, facts)
@@ -124,9 +128,10 @@ def _bounded(text: str) -> str:
     return visible(text)
 
 
-def _run_text(settings: Settings, run: Run) -> str:
+def _run_text(settings: Settings, run: Run, report: Mapping[str, Any] | None) -> str:
     took = "" if run.ended_ms is None else f", took {(run.ended_ms - run.created_ms) / 1000:.1f} s"
     usage = run.usage
+    closed = closed_gate(run)
     error = None
     if run.error_code:
         error = f"{run.error_code}: {run.error_message}{' (resumable)' if run.resumable else ''}"
@@ -142,14 +147,19 @@ def _run_text(settings: Settings, run: Run) -> str:
             f"{count(run.event_count, 'event')}",
             "tokens": f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total",
             "error": error,
+            "changes": None if closed is None else closed.digest,
             "prompt": _bounded(run.prompt),
         }
     )
     answer = f"\n\n{_bounded(run.result_text)}" if run.result_text else ""
-    return head + answer + _run_hint(settings, run)
+    verified = "" if report is None else f"\n\nverification:\n{report_text(report)}"
+    return head + answer + verified + _run_hint(settings, run)
 
 
 def _run_hint(settings: Settings, run: Run) -> str:
+    if closed_gate(run) is not None and run.superseded_by is None:
+        waiving = f"{settings.command('waive', run.id, '--reason')} TEXT"
+        return f"\n\nresume it: {settings.command('resume', run.id)}\nwaive it:  {waiving}"
     if run.state == "interrupted":
         return f"\n\nresume it: {settings.command('resume', run.id)}"
     if run.is_terminal or run.state != run.status:

@@ -58,7 +58,7 @@ def _cancel(settings: Settings, row: SessionRow, run_id: str) -> Run:
     deadline = time.monotonic() + _ANSWER_WAIT_S
     with Agent(settings.path) as agent:
         # nothing is asked of a model here
-        session = agent.resume_session(row.session_id, without_callables(row.requires))
+        session = agent.resume_session(row.session_id, without_callables())
         asked = session.cancel_run(run_id)
         while True:
             run = session.run_snapshot(run_id)

@@ -86,6 +86,10 @@ def tell_fact(kind: str, payload: Any) -> str:
         return one_line(f"model {value.get('model')}, tools {str(value.get('tools_sha256'))[:12]}")
     if kind == "budget.denied":
         return one_line(f"{value.get('resource')}: {value.get('reason')}")
+    if kind == "verification.reported":
+        return one_line(f"{'passed' if value.get('passed') else 'failed'}: changes {str(value.get('digest'))[:12]}")
+    if kind == "gate.waived":
+        return one_line(f"changes {str(value.get('digest'))[:12]}: {text_of(value, 'reason')}")
     if kind == "turn.ended":
         return one_line(" ".join(str(value[name]) for name in ("status", "code", "message") if value.get(name)))
     return one_line(dumps_checked(value))

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from ..options import SessionOptions
-from ..permissions import PermissionPolicy
+from ..options import CALLABLES, WITHOUT, SessionOptions
 
 
-class AllowAll:
-    """The budget guard of a run that its user wants without one."""
-
-
-def without_callables(requires: Collection[str]) -> SessionOptions:
-    """Options that open a session which demands these: everything is allowed, nobody is asked."""
-    options = SessionOptions()
-    if "budget_guard" in requires:
-        options.budget_guard = AllowAll()
-    if "permission_policy" in requires:
-        options.permission_policy = PermissionPolicy(default="allow")
-    return options
+def without_callables() -> SessionOptions:
+    """Options that open a session without what it had and no file can hold: its guard, its policy, its verifier."""
+    return SessionOptions(**dict.fromkeys(CALLABLES, WITHOUT))

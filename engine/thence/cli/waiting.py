@@ -125,7 +125,7 @@ def _say(
     with looking(settings.path) as look:
         row = look.session(wait.session_id)
     with Agent(settings.path) as agent:
-        session = agent.resume_session(row.session_id, without_callables(row.requires))
+        session = agent.resume_session(row.session_id, without_callables())
         try:
             session.answer(wait.id, value, digest=wait.digest, by=by or _user())
         except (TypeError, ValueError) as error:

@@ -91,7 +91,7 @@ def operate(order: Order, world: RunWorld, body: Callable[[RunIds, Log], Flow[Ou
     """Claim the session, catch up with its log, do ``body``. On an error the claim is given back."""
     ids = yield from claim(order)
     try:
-        log = yield from _log_of(order, ids)
+        log = yield from log_of(order, ids)
         outcome = yield from body(ids, log)
     except Exception as error:
         # What was staged and not written is in the log in memory only: the file is the truth.
@@ -142,7 +142,8 @@ def give_back(ids: RunIds) -> Flow[None]:
         return
 
 
-def _log_of(order: Order, ids: RunIds) -> Flow[Log]:
+def log_of(order: Order, ids: RunIds) -> Flow[Log]:
+    """The session's log as far as the claim says it goes. Raises StoreError for one that ends elsewhere."""
     log = order.log
     if log is None or log.branch_pk != ids.branch_pk:
         log = Log(ids.branch_pk, ids.session_pk)

@@ -23,6 +23,7 @@ from ..plan import Op, Store
 from ..rows import encode_row
 from ..sessions import set_options
 from ..steps import Traits
+from ..verification import Verification, Verifier, is_gated, verification_of
 from .env import HostEnv
 from .guard import Guarded, check_not_inside
 from .reread import NAME as REREAD
@@ -135,6 +136,7 @@ class SessionCore:
     requires: tuple[str, ...] = ()
     log: Log | None = None
     closed: bool = False
+    verifier: Verifier | None = None
     _tools: Mapping[str, Tool] | None = None
 
     @property
@@ -148,10 +150,13 @@ class SessionCore:
         return self._tools
 
     def unrecorded(self) -> tuple[Op, ...]:
-        """What the next run must write about the session: that it has a guard, if it was set after the opening (§2)."""
-        if self.guard is None or "budget_guard" in self.requires:
+        """What the next run must write about the session: which callables it has, if one was set after the opening
+        (§2)."""
+        given = {"budget_guard": self.guard, "verifier": self.verifier}
+        requires = {*self.requires, *(name for name, value in given.items() if value is not None)}
+        if requires == set(self.requires):
             return ()
-        self.requires = tuple(sorted({*self.requires, "budget_guard"}))
+        self.requires = tuple(sorted(requires))
         return (set_options(self.session_pk, encode_row(dict(self.shaping)), encode_row(list(self.requires))),)
 
     def check_open(self) -> None:
@@ -169,18 +174,26 @@ class SessionCore:
         """What a run of this session starts with now."""
         agent, shaping = self.agent, self.shaping
         limits = limits_of(shaping)
+        verification = self.verification
         return Setup(
             model=self.model.name if self.model is not None else "",
             instructions=shaping.get("instructions", agent.instructions),
             settings=shaping.get("model_settings", agent.settings),
             specs=tuple(tool.spec for tool in agent.tools.values()),
-            traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms) for t in self.tools.values()},
+            traits={t.name: Traits(t.effect, t.repeatable, t.timeout_ms, t.workspace) for t in self.tools.values()},
             reread=self.tools[REREAD].spec if self.tools is not agent.tools else None,
             limits=limits,
             permissions=self.permissions,
             # A reader has already seen what the broken attempt streamed: one more attempt, whatever the threshold (§5).
             max_attempts=min(2, limits.circuit_breaker_threshold) if streaming else limits.circuit_breaker_threshold,
+            gated=is_gated(shaping, verification),
+            verifies=verification.exists,
         )
+
+    @property
+    def verification(self) -> Verification:
+        """What a run of this session verifies its changes with."""
+        return verification_of(self.shaping, self.verifier)
 
     def surroundings(
         self, setup: Setup, on_event: Callable[[Event], None] | None, *, prefer_async: bool
@@ -197,6 +210,7 @@ class SessionCore:
             forbidden_files=self.agent.store.forbidden_files,
             prefer_async=prefer_async,
             on_event=on_event,
+            verification=self.verification,
         )
 
     @property

@@ -61,6 +61,7 @@ def open_session(
         guard=guard,
         permissions=chosen.permissions,
         requires=row.requires,
+        verifier=chosen.verifier,
     )
 
 

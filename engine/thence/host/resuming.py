@@ -15,6 +15,7 @@ from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import (
     BudgetExhausted,
+    GateClosed,
     RunFailed,
     RunIdentityConflict,
     RunInterrupted,
@@ -199,6 +200,11 @@ def _outcome_of(run_id: str, state: State, ended: Ended) -> Outcome:
 
 def recorded_error(code: str | None, message: str, run_id: str, *, resumable: bool = False) -> ThenceError:
     """The error that a run failed with, as far as its class can be told from what was recorded."""
+    held = re.fullmatch(
+        r"completion gate: workspace changes (\S+) have no passed verification and no waiver; (.*)", message, flags=re.S
+    )
+    if code == "COMPLETION_GATE" and held:
+        return GateClosed(held.group(1), held.group(2), run_id=run_id, resumable=resumable)
     denied = re.fullmatch(r"Budget exhausted on '(.*?)': (.*)", message, flags=re.S)
     if code == BudgetExhausted.code and denied:
         error = BudgetExhausted(denied.group(1), denied.group(2), run_id=run_id)
@@ -240,12 +246,7 @@ def replay_of(order: Order, input_sha256: str) -> Flow[Outcome | None]:
 
 def _ended_outcome(order: Order, run_id: str, run: Run | None) -> Flow[Outcome]:
     if run is not None and run.status == "failed":
-        raise RunFailed(
-            run.error_code or "RUN_FAILED",
-            run.error_message or "the run failed",
-            run_id=run_id,
-            resumable=run.resumable,
-        )
+        raise recorded_error(run.error_code, run.error_message or "the run failed", run_id, resumable=run.resumable)
     if run is not None and run.status in TERMINAL:
         cancelled = run.status == "cancelled"
         return Outcome(

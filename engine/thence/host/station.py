@@ -17,6 +17,7 @@ from ..effects import Commit, Flow, Read, Stopped
 from ..events import Event, NewEvent
 from ..identity import Tags
 from ..limits import Limits
+from ..verification import NOTHING, Verification
 from ..writes import RunIds, add_deltas
 from .drive import Take
 from .env import HostEnv
@@ -45,6 +46,7 @@ class Surroundings:
     forbidden_files: Callable[[], frozenset[tuple[int, int]]]
     prefer_async: bool
     on_event: Callable[[Event], None] | None = None
+    verification: Verification = NOTHING
 
 
 class Station:

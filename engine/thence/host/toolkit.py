@@ -59,6 +59,7 @@ class _Marks:
     repeatable: bool
     timeout_ms: int | None
     name: str | None
+    workspace: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +73,7 @@ class Tool:
         effect: None when the tool does not say, which counts as not ``read`` and not ``once``.
         repeatable: exempt from the duplicate guard.
         timeout_ms: milliseconds, or None for the session's ``tool_timeout_ms``.
+        workspace: it works on the session's folder; unless ``effect`` is ``read``, its successes change it.
         is_async: :meth:`call` returns an awaitable.
         wants_context: :meth:`call` needs a context.
     """
@@ -86,6 +88,7 @@ class Tool:
     wants_context: bool
     function: Callable[..., object]
     _signature: Signature = field(repr=False)
+    workspace: bool = False
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check a JSON object and return keyword arguments of the hinted types, defaults included.
@@ -128,7 +131,12 @@ def tool(function: Function, /) -> Function: ...
 
 @overload
 def tool(
-    *, effect: Effect | None = None, repeatable: bool = False, timeout_ms: int | None = None, name: str | None = None
+    *,
+    effect: Effect | None = None,
+    repeatable: bool = False,
+    timeout_ms: int | None = None,
+    name: str | None = None,
+    workspace: bool = False,
 ) -> Callable[[Function], Function]: ...
 
 
@@ -140,6 +148,7 @@ def tool(
     repeatable: bool = False,
     timeout_ms: int | None = None,
     name: str | None = None,
+    workspace: bool = False,
 ) -> Any:
     """Mark a callable as a tool and return it unchanged; with or without parentheses.
 
@@ -148,6 +157,8 @@ def tool(
         repeatable: exempt from the duplicate guard (§5).
         timeout_ms: this tool's own time limit in milliseconds. Default: the session's.
         name: what the model calls it. Default: the callable's own name.
+        workspace: it works on the session's folder. Unless it is ``read``, each of its successes counts as a change
+            that the completion gate wants verified (§5). (Any tool may report ``changed_paths`` instead.)
 
     Raises:
         ValueError: an unknown effect, or a time limit that is not a positive integer.
@@ -157,7 +168,7 @@ def tool(
         raise ValueError(f"effect must be one of {', '.join(get_args(Effect))}, not {effect!r}")
     if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < 1):
         raise ValueError(f"timeout_ms must be an integer greater than zero, not {timeout_ms!r}")
-    marks = _Marks(effect, repeatable, timeout_ms, name)
+    marks = _Marks(effect, repeatable, timeout_ms, name, workspace)
 
     def mark(marked: Function) -> Function:
         if isinstance(marked, staticmethod | classmethod):
@@ -205,6 +216,7 @@ def describe(function: Callable[..., object] | Tool) -> Tool:
         wants_context=bool(signature.context_names),
         function=function,
         _signature=signature,
+        workspace=marks.workspace,
     )
 
 

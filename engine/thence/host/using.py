@@ -43,7 +43,7 @@ class ToolBench:
         station, call = self._station, effect.call
         tool = station.around.tools[call.call.name]
         limit_ms = tool.timeout_ms or station.around.limits.tool_timeout_ms
-        late = None if tool.effect == "read" else (yield from self._wait_for_overdue(limit_ms))
+        late = None if tool.effect == "read" else (yield from self.wait_for_overdue(limit_ms))
         if station.stopped is not None:
             return
         job = Job("tool", call.key)
@@ -131,6 +131,8 @@ class ToolBench:
         metadata: dict[str, Json] = {}
         if tool.effect is not None:
             metadata["effect"] = tool.effect
+        if tool.workspace and tool.effect != "read":
+            metadata["workspace"] = True
         if tool.repeatable:
             metadata["repeatable"] = True
         if encoded.metadata:
@@ -151,7 +153,8 @@ class ToolBench:
         took = max(0, at_ms - running.started_ms)
         return Landed(result, 0 if encoded.ok else 1, took, shown.total_bytes, kept)
 
-    def _wait_for_overdue(self, limit_ms: int | None) -> Flow[Mapping[str, Json] | None]:
+    def wait_for_overdue(self, limit_ms: int | None) -> Flow[Mapping[str, Json] | None]:
+        """Wait for tools that outlived their limit; None when there are none, else metadata that says so."""
         if not self._still_overdue():
             return None
         names: list[Json] = [*sorted({late.tool.name for late in self._overdue})]

@@ -17,15 +17,18 @@ from ..effects import (
     DrainTools,
     Effect,
     Flow,
+    RunVerification,
     SafePoint,
     StartTool,
     Stopped,
+    Verified,
 )
 from .asking import ask_model
 from .guard import ask_guard
 from .jobs import Post
 from .station import Station, Surroundings
 from .using import ToolBench
+from .verifying import verify
 
 MAX_BACKOFF_S = 30.0
 MAX_RETRY_AFTER_S = 60.0
@@ -36,7 +39,7 @@ class RunWorld:
 
     def __init__(self, around: Surroundings, post: Post) -> None:
         self.station = station = Station(around, post)
-        bench = ToolBench(station)
+        self._bench = bench = ToolBench(station)
         self._interpreters: dict[type[Any], Callable[[Any], Flow[Any]]] = {
             AskModel: lambda effect: ask_model(station, effect),
             AskGuard: self._ask_guard,
@@ -45,6 +48,7 @@ class RunWorld:
             DrainTools: bench.drain,
             Backoff: self._backoff,
             SafePoint: lambda effect: station.safe_point(),
+            RunVerification: self._verify,
         }
 
     def interpret(self, effect: Effect[Any]) -> Flow[Any]:
@@ -87,6 +91,11 @@ class RunWorld:
                 station.around.guard(), effect, session_id, station.post, lambda: station.stopped is not None
             )
         )
+
+    def _verify(self, effect: RunVerification) -> Flow[Verified | Stopped]:
+        # What a tool that outlived its limit still writes would not be what is verified.
+        yield from self._bench.wait_for_overdue(self.station.around.verification.timeout_ms)
+        return (yield from verify(self.station, effect))
 
     def _backoff(self, effect: Backoff) -> Flow[Stopped | None]:
         station = self.station
