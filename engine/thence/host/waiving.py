@@ -86,7 +86,7 @@ def tell_gate(core: SessionCore, payload: Reported | Waived) -> Flow[None]:
                 raise SessionError(f"the log of session '{core.session_id}' has an open turn and no run")
             now = yield from Now()
             by_run = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-            ops, _ = writes.append(by_run, log.head, () if fact is None else (fact,), now)
+            ops, _, _ = writes.append(by_run, log.head, () if fact is None else (fact,), now)
             yield from Commit(Plan((*(ops if fact else ()), writes.release(ids)), durable=True))
         except Exception:
             yield from give_back(ids)
