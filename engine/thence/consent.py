@@ -13,9 +13,9 @@ from . import waits
 from .canonical import Json
 from .effects import AskGuard, Flow, IsGuarded, Now, Read
 from .facts import Data, Denied, Returned, Text, WaitAnswered, WaitKind, WaitOpened, wait_key
-from .fold import State
 from .ledger import Ledger
 from .report import permission_denied, wait_answered, wait_opened
+from .state import State
 from .steps import OpenCall, OpenWait, Traits
 from .waits import digest_of_call
 

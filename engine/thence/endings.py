@@ -15,11 +15,11 @@ from .consent import stage_answers
 from .effects import Commit, DrainTools, Flow, Now, Read, SafePoint, Stopped
 from .errors import RunFailed, RunInterrupted, ThenceError
 from .facts import Ended, turn_key
-from .fold import Phase
 from .ledger import Ledger
 from .plan import Plan, PlanRefused
 from .report import end_of_run
 from .rounds import Rounds
+from .state import Phase
 from .waits import Wait
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "parked"]

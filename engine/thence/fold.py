@@ -32,12 +32,10 @@ at any time and change nothing. ``fold(a + b) == fold(b, fold(a))``, and every c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any
 
 from .canonical import sha256_hex
-from .chat import Usage
 from .errors import IllegalFact
 from .facts import (
     Answered,
@@ -57,58 +55,12 @@ from .facts import (
     answer_key,
     call_key,
 )
-from .gate import OPEN, Gate
 from .limits import Limits
-from .loopguard import LoopGuard
+from .state import Phase, State
 from .steps import Ask, Continue, End, OpenCall, OpenWait, Park, Settled, Step, UseTools, Verify
 
 CONTINUE_TEXT = "Continue."
-FRESH = LoopGuard()
-NO_USAGE = Usage()
 UNFINISHED = frozenset({"length", "max_tokens", "pause", "pause_turn"})
-
-
-class Phase(Enum):
-    """Where a log stands."""
-
-    IDLE = "idle"
-    INFER = "infer"
-    CALLS = "calls"
-    ANSWERED = "answered"
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the facts so far amount to. Small and of bounded size: the transcript is kept apart.
-
-    ``turn`` counts turns of the log; ``request``, ``rounds``, ``usage``, ``tool_calls`` and the rest are of the newest
-    turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
-    what makes the turn fail once all its calls have results. ``cut``: a result of this log was shown only in part.
-    ``continued``: hashes of the texts that were continued. ``waits``: those about open calls and the next request.
-    """
-
-    phase: Phase = Phase.IDLE
-    turn: int = 0
-    request: int = 0
-    rounds: int = 0
-    open: tuple[OpenCall, ...] = ()
-    waits: tuple[OpenWait, ...] = ()
-    text: str = ""
-    stop_reason: str = ""
-    capped: bool = False
-    fatal: tuple[str, str] | None = None
-    loop: LoopGuard = FRESH
-    gate: Gate = OPEN
-    continuations: int = 0
-    continued: tuple[str, ...] = ()
-    steers: int = 0
-    usage: Usage = NO_USAGE
-    without_usage: int = 0
-    tool_calls: int = 0
-    cut: bool = False
-    configs: int = 0
-    config: Configured | None = None
-    ended: Ended | None = None
 
 
 def fold(facts: Iterable[NewFact], start: State | None = None) -> State:

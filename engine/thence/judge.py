@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from .canonical import Json
 from .facts import Denied, Returned, Text
-from .fold import State, fatal_of
+from .fold import fatal_of
 from .limits import Limits
 from .loopguard import LoopGuard
+from .state import State
 from .steps import OpenCall, Refuse, Run, Traits, Verdict
 
 NO_TRAITS = Traits()

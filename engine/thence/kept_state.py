@@ -20,8 +20,8 @@ import orjson
 
 from .chat import Usage
 from .facts import Answered, Configured
-from .fold import Phase, State
 from .loopguard import LoopGuard
+from .state import Phase, State
 
 FOLD = 1
 """Goes up when the same facts come to fold into another state."""

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from .codec import is_known
 from .errors import UnknownCriticalFact
 from .facts import GENESIS, Answered, Configured, NewFact, Payload
-from .fold import State, advance
+from .fold import advance
 from .kept_state import KeptState, restore_state
 from .pages import StoredFact, new_fact
 from .parts import Blobs
+from .state import State
 from .transcript import Transcript
 from .writes import Head
 

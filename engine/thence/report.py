@@ -13,7 +13,7 @@ from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
 from .facts import Answered, Denied, Returned, WaitAnswered, WaitOpened, text_of
-from .fold import State
+from .state import State
 from .steps import OpenCall, OpenWait
 from .transcript import denied_text
 from .waits import YES_OR_NO

@@ -13,12 +13,12 @@ from . import inflight, waits, writes
 from .consent import ask_consent, new_wait, stage_wait
 from .effects import AwaitTool, Flow, Landed, Now, Postponed, SafePoint, StartTool, Stopped
 from .facts import Denied, Returned, Text, WaitOpened
-from .fold import Phase
 from .inflight import InflightCall
 from .judge import judge
 from .ledger import Ledger
 from .parts import blob_sha
 from .report import call_refused, call_returned, call_started, trace_of
+from .state import Phase
 from .steps import OpenCall, Park, Run
 from .waits import digest_of_call
 

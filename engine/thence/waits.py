@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 from .canonical import Json, NotJson, check_text, dumps, dumps_checked, loads, sha256_hex
 from .chat import Usage
 from .facts import Call, WaitAnswered, WaitKind, WaitOpened
-from .fold import State
 from .plan import Op, Params, Plan, Query, Row, Select
+from .state import State
 from .writes import RunIds
 
 WaitState: TypeAlias = Literal["open", "answered", "closed"]

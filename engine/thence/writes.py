@@ -9,10 +9,10 @@ from .canonical import dumps
 from .codec import Encoded, chain, encode
 from .events import NewEvent
 from .facts import GENESIS, Answered, NewFact
-from .fold import State
 from .kept_state import keep_state
 from .plan import Op, Params, Plan
 from .rows import encode_row
+from .state import State
 
 SCHEMA_VERSION = 1
 

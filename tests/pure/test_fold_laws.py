@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from thence.chat import AssistantMessage, ToolMessage
 from thence.facts import Answered, Asked, NewFact, Note, Reported, Returned, Waived
-from thence.fold import Phase, fold, next_step
+from thence.fold import fold, next_step
 from thence.limits import Limits
+from thence.state import Phase
 from thence.steps import Ask, Continue, End, Settled, UseTools, Verify
 from thence.transcript import Transcript
 

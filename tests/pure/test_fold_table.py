@@ -20,7 +20,8 @@ from thence.facts import (
     Text,
     Waived,
 )
-from thence.fold import TRANSITIONS, Phase, State, advance, fold
+from thence.fold import TRANSITIONS, advance, fold
+from thence.state import Phase, State
 
 HOST = Asked((Text("hi"),))
 STEER = Asked((Text("rather"),), "steer", "q1")

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thence.facts import Answered, Asked, Call, Denied, NewFact, Payload, Returned, Text
-from thence.fold import State, fold
+from thence.fold import fold
 from thence.judge import judge
 from thence.limits import Limits
+from thence.state import State
 from thence.steps import Refuse, Run, Traits
 
 TOOLS = {

@@ -14,11 +14,12 @@ from thence import kept_state
 from thence.chat import Usage
 from thence.errors import UnknownCriticalFact
 from thence.facts import Ended, NewFact
-from thence.fold import Phase, State, fold
+from thence.fold import fold
 from thence.kept_state import MAX_BYTES, KeptState, keep_state
 from thence.log import Log
 from thence.loopguard import LoopGuard
 from thence.pages import StoredFact
+from thence.state import Phase, State
 from thence.steps import OpenCall
 from thence.writes import Head, RunIds, append
 

@@ -10,10 +10,11 @@ from thence.canonical import Json
 from thence.chat import Usage
 from thence.errors import IllegalFact
 from thence.facts import Answered, Asked, Call, Configured, Denied, Ended, NewFact, Payload, Returned, Text
-from thence.fold import Phase, State, fold, next_step
+from thence.fold import fold, next_step
 from thence.judge import judge
 from thence.limits import Limits
 from thence.loopguard import LoopGuard
+from thence.state import Phase, State
 from thence.steps import End, Refuse, Run, Traits, Verdict
 
 HOST = Asked((Text("hi"),))

@@ -12,10 +12,10 @@ import pytest
 from thence.chat import Usage
 from thence.events import NewEvent
 from thence.facts import Call, Data, Ended, NewFact, Returned, Text
-from thence.fold import State
 from thence.kept_state import keep_state
 from thence.loopguard import LoopGuard
 from thence.plan import Op, Plan, SqlValue
+from thence.state import State
 from thence.steps import OpenCall, Traits
 from thence.writes import (
     BEGINNING,

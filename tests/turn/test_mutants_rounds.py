@@ -16,13 +16,13 @@ from thence.chat import ToolSpec
 from thence.effects import AskGuard, AwaitTool, Commit, IsGuarded, Landed, Now, StartTool, Stopped
 from thence.events import NewEvent
 from thence.facts import Answered, Asked, Call, NewFact, Returned, Text
-from thence.fold import Phase
 from thence.inflight import InflightCall
 from thence.ledger import Ledger, Setup, configuration
 from thence.limits import Limits
 from thence.log import Log
 from thence.plan import Op
 from thence.rounds import Rounds
+from thence.state import Phase
 from thence.steps import Traits
 from thence.writes import RunIds
 

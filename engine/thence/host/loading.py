@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from .. import inflight, reads, waits, writes
 from ..effects import Commit, Flow, Now, Read
 from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
-from ..fold import Phase
 from ..inflight import InflightCall
 from ..kept_state import KeptState
 from ..log import Log
 from ..pages import StoredFact, page
 from ..plan import Plan
 from ..rounds import UNKNOWN_OUTCOME
+from ..state import Phase
 from ..writes import RunIds
 
 NOT_RUN = "interrupted, not run"

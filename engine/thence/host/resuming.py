@@ -24,13 +24,14 @@ from ..errors import (
     ThenceError,
 )
 from ..facts import Ended
-from ..fold import Phase, State, advance
+from ..fold import advance
 from ..log import Log
 from ..pages import PAGE
 from ..plan import Op, Plan, PlanRefused, Rows
 from ..reads import LastRun, RunIdentity
 from ..report import start_of_run
 from ..runs import TERMINAL, Run
+from ..state import Phase, State
 from ..turn import Turn
 from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
 from .admitting import Order, operate

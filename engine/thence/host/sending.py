@@ -14,11 +14,11 @@ from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import RunInterrupted, SessionError
 from ..facts import Asked, Ended, NewFact, Text, turn_key
-from ..fold import Phase
 from ..ledger import Setup, configuration
 from ..log import Log
 from ..plan import Plan
 from ..report import start_of_run
+from ..state import Phase
 from ..turn import Turn
 from ..writes import RunIds
 from .admitting import Order, operate

@@ -15,8 +15,8 @@ from ..codec import encode
 from ..effects import Commit, Flow, Now, Read, Stopped
 from ..errors import SessionBusy, SessionError
 from ..facts import NewFact, Reported, Waived, turn_key
-from ..fold import Phase, State
 from ..plan import Plan
+from ..state import Phase, State
 from .admitting import Assignment, claim, give_back, log_of, make_order
 from .core import STOP_WAIT_S, SessionCore
 from .drive import Take
