@@ -21,9 +21,9 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
     "errors canonical chat facts steps events identity limits runs",
-    "state fold gate loopguard judge budget options permissions verification",
+    "state fold gate loopguard judge budget hooking options permissions verification",
     "plan parts codec rows kept_state writes pages reads transcript inflight watching sessions inbox waits log",
-    "effects report ledger consent rounds gating endings turn results",
+    "effects report ledger hooked consent rounds gating endings turn results",
     "store host models adapters",
     "agent session session_base async_session testing cli __init__ __main__",
 )

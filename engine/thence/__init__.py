@@ -37,6 +37,7 @@ from .errors import (
 )
 from .events import Event, EventPage
 from .facts import Fact
+from .hooking import Hook, HookContext
 from .host.context import Defer, Question, ToolContext
 from .host.env import FixedClock, HostEnv, HostEnvConfig, SequentialIdGenerator
 from .host.spawned import AsyncSpawnedRun, Recovered, SpawnedRun
@@ -71,6 +72,8 @@ __all__ = [
     "FileReplaced",
     "FixedClock",
     "GateClosed",
+    "Hook",
+    "HookContext",
     "HostEnv",
     "HostEnvConfig",
     "Model",

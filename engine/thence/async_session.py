@@ -16,6 +16,7 @@ from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import AsyncMailbox, adrive
 from .host.guard import check_not_inside
+from .host.leaving import end_session_soon
 from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
@@ -178,6 +179,7 @@ class AsyncSession(SessionBase):
         if isinstance(operation, AsyncRunning):
             operation.request_stop(LEAVING)
             await operation.ended(STOP_WAIT_S)
+        await end_session_soon(core)
 
     async def __aenter__(self) -> AsyncSession:
         return self

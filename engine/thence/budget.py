@@ -50,7 +50,7 @@ def malformed(method: str, why: str) -> GuardDecision:
 
 def raised(method: str, error: BaseException) -> GuardDecision:
     """A deny for a guard that raised."""
-    return GuardDecision("deny", "budget_guard_callback", f"BudgetGuard.{method} failed: {_describe(error)}")
+    return GuardDecision("deny", "budget_guard_callback", f"BudgetGuard.{method} failed: {describe(error)}")
 
 
 def late(method: str, timeout_ms: int) -> GuardDecision:
@@ -92,7 +92,8 @@ def _soft(method: str, given: dict[Any, Any]) -> GuardDecision:
     return GuardDecision("soft", _clean(resource), "", numbers[0], numbers[1], text)
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
+    """Class and text of what a host's callable raised, as far as it can say."""
     try:
         return _clean(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001  a guard's exception may fail to say what it is

@@ -108,6 +108,8 @@ def _encode_configured(p: Configured, blobs: Blobs) -> Json:
     }
     if p.output_sha256 is not None:
         out["output_sha256"] = p.output_sha256
+    if p.instead_of is not None:
+        out["instead_of"] = p.instead_of
     put_text(out, "instructions", p.instructions, blobs)
     return out
 
@@ -120,6 +122,7 @@ def _decode_configured(v: Mapping[str, Any], lookup: Lookup) -> Payload:
         v["limits"],
         v["tools_sha256"],
         v.get("output_sha256"),
+        v.get("instead_of"),
     )
 
 

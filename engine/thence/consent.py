@@ -39,6 +39,9 @@ def ask_consent(ledger: Ledger, call: OpenCall, *, starts: int) -> Flow[Consent]
         result = _told_outcome(call, known, ledger.setup.traits)
         if result is not None:
             return result
+    # A hook may have changed the arguments since somebody said yes: that was a yes to something else.
+    about = digest_of_call(call.call)
+    given = {w.kind: w.answer for w in state.waits if w.subject == call.key and w.answer and w.digest == about}
     permitted = yield from _permission(ledger, call, given.get("confirmation"))
     if permitted is not None:
         return permitted

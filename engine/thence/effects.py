@@ -19,6 +19,7 @@ from .chat import Reply, Request, Usage
 from .errors import ThenceError
 from .events import NewEvent
 from .facts import Returned
+from .hooking import HookContext, HookOutcome
 from .plan import Plan, Query, Rows
 from .steps import OpenCall
 
@@ -89,6 +90,23 @@ class AskGuard(Effect[GuardDecision]):
 
     method: Literal["check_before_llm", "record_after_llm", "check_before_tool"]
     argument: int | str | Usage
+
+
+@dataclass(slots=True)
+class IsHooked(Effect[bool]):
+    """Whether there is a hook of this type just now: they come and go while a run is live."""
+
+    event_type: str
+
+
+@dataclass(slots=True)
+class AskHooks(Effect[HookOutcome]):
+    """Tell the hooks of ``context.event_type``, lowest priority number first, and hear what they say.
+
+    Once the run is to stop, gates are not waited for and say nothing: a safe point must follow.
+    """
+
+    context: HookContext
 
 
 @dataclass(frozen=True, slots=True)

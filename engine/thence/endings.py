@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from . import waits, writes
+from . import hooked, waits, writes
 from .chat import Usage
 from .consent import stage_answers
 from .effects import Commit, DrainTools, Flow, Now, Read, SafePoint, Stopped
@@ -109,8 +109,9 @@ class Endings:
         self.ledger.also(writes.release(self.ids))
         self.ledger.protect()
         yield from self.ledger.flush()
-        open_calls = tuple(call.key for call in self.log.state.open)
-        return self.outcome("interrupted", RunInterrupted(self.ids.run_id, open_calls))
+        error = RunInterrupted(self.ids.run_id, tuple(call.key for call in self.log.state.open))
+        yield from hooked.after_run(self.ledger, "interrupted", "", error)
+        return self.outcome("interrupted", error)
 
     def _finish(
         self, status: Literal["completed", "failed", "cancelled"], error: ThenceError | None, *, resumable: bool
@@ -132,6 +133,7 @@ class Endings:
         )
         self.ledger.protect()
         yield from self.ledger.flush()
+        yield from hooked.after_run(self.ledger, status, state.text, error)
         return self.outcome(status, error)
 
     def outcome(self, status: Status, error: ThenceError | None) -> Outcome:

@@ -59,7 +59,10 @@ EndStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """``run.configured``: all that shapes a request beside the messages. Written when it changes."""
+    """``run.configured``: all that shapes a request beside the messages. Written when it changes.
+
+    ``instead_of`` is there when a hook chose ``model`` for the rest of the turn: the host's own model.
+    """
 
     model: str
     instructions: str
@@ -67,6 +70,7 @@ class Configured:
     limits: Mapping[str, Json]
     tools_sha256: str
     output_sha256: str | None = None
+    instead_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ class Returned:
 
     ``effect`` (declared effect), ``workspace`` (a workspace tool that is not ``read``), ``repeatable``, ``refused``
     (why it was not run), ``fatal`` (the turn fails with this text), ``output`` (size and hash when it was cut),
-    ``changed_paths``, ``late`` (an earlier tool was still running).
+    ``changed_paths``, ``late`` (an earlier tool was still running), ``hook`` (which one blocked it), ``arguments``
+    (hash of those that it ran with, and the hooks that changed them), ``answered`` (somebody told the result).
     """
 
     call_key: str

@@ -201,7 +201,9 @@ def _opened(state: State, fact: WaitOpened) -> State:
         raise IllegalFact(f"wait '{fact.wait_id}' is about '{fact.subject}', which is not open")
     if any(wait.wait_id == fact.wait_id for wait in state.waits):
         raise IllegalFact(f"wait '{fact.wait_id}' is open already")
-    return replace(state, waits=(*state.waits, OpenWait(fact.wait_id, fact.kind, fact.subject, fact.about)))
+    return replace(
+        state, waits=(*state.waits, OpenWait(fact.wait_id, fact.kind, fact.subject, fact.digest, fact.about))
+    )
 
 
 def _wait_answered(state: State, fact: WaitAnswered) -> State:

@@ -27,6 +27,7 @@ class Setup:
     """What a run started with and keeps: it shapes every request together with the log.
 
     ``gated``: the completion gate is on. ``verifies``: there are commands or a verifier to ask.
+    ``instead_of`` is the host's own model while a hook has chosen another.
     """
 
     model: str
@@ -41,6 +42,7 @@ class Setup:
     permissions: PermissionPolicy | None = None
     gated: bool = False
     verifies: bool = False
+    instead_of: str | None = None
 
 
 def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
@@ -65,7 +67,13 @@ def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
         output = blob_sha(schema)
         blobs[output] = schema
     config = Configured(
-        setup.model, setup.instructions, setup.settings, setup.limits.to_dict(), blob_sha(tools), output
+        setup.model,
+        setup.instructions,
+        setup.settings,
+        setup.limits.to_dict(),
+        blob_sha(tools),
+        output,
+        setup.instead_of,
     )
     return config, blobs
 
@@ -75,6 +83,7 @@ class Ledger:
 
     def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
         self.ids, self.log, self.setup = ids, log, setup
+        self.soft: list[GuardDecision] = []
         self._facts: list[NewFact] = []
         self._events: list[NewEvent] = []
         self._ops: list[Op] = []
@@ -132,3 +141,5 @@ class Ledger:
         """A soft or hard budget decision becomes an event."""
         if decision.decision != "allow":
             self.say(threshold_hit(decision))
+        if decision.decision == "soft":
+            self.soft.append(decision)

@@ -63,20 +63,20 @@ def check_limit(name: str, value: object) -> int | float | bool | None:
         if not math.isfinite(value) or not 0.0 <= value <= 1.0:
             raise SessionConfiguration(name, "must be finite and between 0.0 and 1.0 inclusive")
         return float(value)
-    return check_count(name, value, zero=name in ZERO_IS_LEGAL)
+    return check_count(name, value, zero_is_legal=name in ZERO_IS_LEGAL)
 
 
-def check_count(name: str, value: object, *, zero: bool = False) -> int:
-    """Return ``value`` if it is an integer greater than zero, or not negative where ``zero`` is legal.
+def check_count(name: str, value: object, *, zero_is_legal: bool = False) -> int:
+    """Return ``value`` if it is an integer that can be a limit.
 
     Raises:
-        SessionConfiguration: too small or too large.
+        SessionConfiguration: zero where that is not legal, negative, too large.
         TypeError: another type.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"'{name}' must be an integer, not {type(value).__name__}")
-    if value < 0 or (value == 0 and not zero):
-        raise SessionConfiguration(name, "must not be negative" if zero else "must be greater than zero")
+    if value < 0 or (value == 0 and not zero_is_legal):
+        raise SessionConfiguration(name, "must not be negative" if zero_is_legal else "must be greater than zero")
     if value > MAX_LIMIT:
         raise SessionConfiguration(name, f"must be at most {MAX_LIMIT}")
     return value

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from .canonical import Json, check_text, dumps
 from .errors import SessionConfiguration
+from .hooking import Hook, check_hooks
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
 from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
 from .permissions import PermissionPolicy
@@ -19,8 +20,8 @@ OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
 SHAPING = (*LIMIT_NAMES, *GATE_DEFAULTS, "instructions", "model_settings", "on_interrupted")
 """Options that are stored with the session and restored on resume."""
 
-CALLABLES = ("budget_guard", "permission_policy", "verifier")
-"""Options that cannot be stored. The session stores that it had one: resuming it without is refused."""
+CALLABLES = ("budget_guard", "hooks", "permission_policy", "verifier")
+"""Options that cannot be stored. The session stores which of them it had: resuming it without is refused."""
 
 
 class _Without:
@@ -44,9 +45,9 @@ class SessionOptions:
 
     Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
     (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6),
-    ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``retention_limits`` (§9), ``on_interrupted``
-    (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env`` (§11).
-    Model: ``model, instructions, model_settings``, each over the agent's own.
+    ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``hooks`` (a list of :class:`~thence.Hook`, §10),
+    ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env``
+    (§11). Model: ``model, instructions, model_settings``, each over the agent's own.
 
     Completion gate (§5): ``completion_gate`` (``"auto"``, True or False), ``verify_commands`` (each a command line for
     the shell or a list of arguments, run in the workspace), ``verifier`` (takes a
@@ -109,6 +110,11 @@ class Chosen:
         return check_permissions(self._called("permission_policy"))
 
     @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks that were given."""
+        return check_hooks(self._called("hooks"))
+
+    @property
     def verifier(self) -> Verifier | None:
         """The verifier that was given."""
         return check_verifier(self._called("verifier"))
@@ -138,7 +144,8 @@ def choose(options: SessionOptions | None) -> Chosen:
     tags = {name: check_id(given[name], name) for name in TAG_NAMES if given.get(name) is not None}
     session_id = given.get("session_id")
     retention = given.get("retention_limits")
-    for name, check in (("permission_policy", check_permissions), ("verifier", check_verifier)):
+    checks = (("permission_policy", check_permissions), ("verifier", check_verifier), ("hooks", check_hooks))
+    for name, check in checks:
         if given.get(name) is not WITHOUT:
             check(given.get(name))
     return Chosen(
@@ -147,7 +154,7 @@ def choose(options: SessionOptions | None) -> Chosen:
         memory=memory,
         shaping={name: _check(name, given[name]) for name in SHAPING if name in given},
         retention=None if retention is None else parse_retention(retention),
-        callables={name: given[name] for name in CALLABLES if given.get(name) is not None},
+        callables={name: given[name] for name in CALLABLES if given.get(name) not in (None, [], ())},
         unset=frozenset(NAMES - given.keys()),
         model=given.get("model"),
         host_env=given.get("host_env"),
@@ -216,4 +223,5 @@ def check_required(requires: tuple[str, ...], chosen: Chosen) -> None:
     """
     for name in requires:
         if name not in chosen.callables:
-            raise SessionConfiguration(name, "the session had one: give it again to resume the session")
+            had = "had some: give them" if name.endswith("s") else "had one: give it"
+            raise SessionConfiguration(name, f"the session {had} again to resume the session")

@@ -7,11 +7,13 @@ last has landed, the results become facts in call order: the log does not depend
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from . import inflight, waits, writes
+from . import hooked, inflight, waits, writes
+from .canonical import Json
 from .consent import ask_consent, new_wait, stage_wait
-from .effects import AwaitTool, Flow, Landed, Now, Postponed, SafePoint, StartTool, Stopped
+from .effects import AwaitTool, Flow, IsHooked, Landed, Now, Postponed, SafePoint, StartTool, Stopped
 from .facts import Denied, Returned, Text, WaitOpened
 from .inflight import InflightCall
 from .judge import judge
@@ -38,6 +40,8 @@ class Rounds:
         self._started: frozenset[str] = frozenset()
         self._unknown: dict[str, int] = {}
         self._refused: list[tuple[OpenCall, Returned]] = []
+        self._changed: dict[str, Mapping[str, Json]] = {}
+        self._untold: list[tuple[OpenCall, Landed]] = []
 
     def adopt(self, calls: Sequence[InflightCall]) -> None:
         """Calls that had started before: a landed result counts, and ``once`` is not run again unasked (§7)."""
@@ -62,7 +66,10 @@ class Rounds:
                 if not isinstance(verdict, Run):
                     self._refuse(verdict.call, verdict.result)
                     continue
-                call = verdict.call
+                call = yield from self._ask_hooks(verdict.call)
+                if isinstance(call, Returned):
+                    self._refuse(verdict.call, call)
+                    continue
                 said = yield from ask_consent(self.ledger, call, starts=self._unknown.get(call.key, 0))
                 if said is None:
                     batch.append(call)
@@ -78,6 +85,22 @@ class Rounds:
                 return stopped
         self._settle()
         return None
+
+    def _ask_hooks(self, call: OpenCall) -> Flow[OpenCall | Returned]:
+        """The call as the host's hooks let it run, or the result that it gets instead."""
+        outcome = yield from hooked.before_call(self.ledger, call)
+        if outcome.refused is not None:
+            return hooked.refusal(call, outcome)
+        changed = hooked.changed(call, outcome)
+        if changed is not None:
+            self._changed[call.key] = hooked.change_note(outcome)
+        return changed or call
+
+    def _tell_hooks(self) -> Flow[None]:
+        """``post_tool_use``, when no tool is running any more and its result is in the file."""
+        ended, self._untold = self._untold, []
+        if ended:
+            yield from hooked.after_calls(self.ledger, ended)
 
     def _refuse(self, call: OpenCall, result: Returned | Denied) -> None:
         self.done[call.key] = result
@@ -104,6 +127,7 @@ class Rounds:
                 continue
             more = bool(waiting) or len(self.running) > 1
             yield from self._land(landed, last=not more and self._is_last(landed))
+        yield from self._tell_hooks()
         return None
 
     def _start_more(self, waiting: deque[OpenCall]) -> Flow[None]:
@@ -150,6 +174,12 @@ class Rounds:
         call = self.running.pop(key, None)
         if call is None:
             return
+        if key in self._changed:
+            note = {**landed.result.metadata, "arguments": self._changed.pop(key)}
+            landed = replace(landed, result=replace(landed.result, metadata=note))
+        if (yield from IsHooked("post_tool_use")):
+            self._untold.append((call, landed))
+            last = False  # the hooks may take their time: the result is written before they are told
         ledger, name = self.ledger, call.call.name
         now = yield from Now()
         self.done[key] = landed.result
@@ -182,6 +212,7 @@ class Rounds:
                 yield from self._postpone(one)
             else:
                 yield from self._land(one, last=False)
+        yield from self._tell_hooks()
 
     def settle_cancelled(self, reason: str) -> Flow[None]:
         """Give every open call of a cancelled run a result, so that the history stays valid. Staged, not written."""

@@ -17,6 +17,7 @@ from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S, PlainWorld
 from .host.drive import SyncMailbox, drive
 from .host.guard import check_not_inside
+from .host.leaving import end_session
 from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
 from .host.streams import RunStream, follow
@@ -252,6 +253,7 @@ class Session(SessionBase):
         if operation is not None:
             operation.request_stop(LEAVING)
             operation.wait(STOP_WAIT_S)
+        end_session(core)
 
     def __enter__(self) -> Session:
         return self

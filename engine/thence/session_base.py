@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .errors import SessionConfiguration
+from .hooking import Hook, HookContext, Matcher, check_hook
 from .host.admitting import Assignment
 from .host.core import SessionCore, check_prompt
 from .host.guard import Guarded
@@ -69,6 +72,60 @@ class SessionBase:
         if check_limit("budget_guard_timeout_ms", timeout_ms) is None:
             raise SessionConfiguration("budget_guard_timeout_ms", "must be greater than zero")
         self._core.guard = None if guard is None else Guarded(guard, timeout_ms)
+
+    def register_hook(
+        self,
+        event_type: str,
+        handler: Callable[[HookContext], object],
+        matcher: Matcher = None,
+        timeout_ms: int = 30_000,
+        priority: int = 100,
+    ) -> str:
+        """Have ``handler`` called at one kind of moment; from the next one on, also in a live run (§10).
+
+        Types: ``pre_tool_use`` (just before a call's batch), ``post_tool_use`` (a call ran, its batch is over and its
+        result is in the file), ``pre_llm`` (once before each model request; attempts after a failed one do not ask
+        again), ``post_llm`` (the answer is in the file), ``session_start`` (this object's first transcript operation
+        has claimed the session), ``session_end`` (it is closed after such an operation, by its own ``close`` or the
+        agent's; 5 s for all of them), ``run_end`` (the end is in the file; also of an interrupted run).
+
+        ``pre_tool_use`` may return None, ``{"decision": "block", "reason": str}`` or ``{"arguments": {...}}``: those
+        take the place of the call's own for later hooks, for the permission and for the tool. ``pre_llm`` may return
+        None or ``{"model": str}``: from this request to the end of the turn the model object is asked for that name
+        (``{"compact": True}`` is not available in this version and fails the run). Both fail closed: an exception, a
+        time-out or anything else that is returned blocks the call, or fails the run (``HOOK_FAILED``, resumable). What
+        the other types return is not looked at; their failures are logged and ignored. Once a run is to stop, observers
+        have 1 s left. A step that is done again after a crash asks again.
+
+        Args:
+            event_type: one of the types above.
+            handler: a plain callable (on a daemon thread) or an async one (a task; in the async face on the run's own
+                loop). It gets one :class:`~thence.HookContext`. Reading methods of the session may be called from it;
+                a transcript operation is refused with SessionBusy.
+            matcher: None for every moment; for tool hooks a glob over the tool's name (case-sensitive); or a plain
+                callable of the context, called beside the handler: one that raises counts as a failing handler.
+            timeout_ms: time limit of matcher and handler together, in milliseconds, the wait for a thread included.
+            priority: the hook with the LOWER number is asked first; of equal ones the one registered first.
+
+        Returns:
+            The hook's id in this session object, for :meth:`unregister_hook`; results name it.
+
+        Raises:
+            SessionConfiguration: an unknown type, the three cluster events among them, or a refused value.
+            TypeError: a value of the wrong type.
+            SessionClosed: after close.
+        """
+        self._core.check_open()
+        return self._core.add_hook(check_hook(Hook(event_type, handler, matcher, timeout_ms, priority)))
+
+    def unregister_hook(self, id: str) -> bool:
+        """Forget a hook, from the next moment on; False when there is none with this id.
+
+        Raises:
+            SessionClosed: after close.
+        """
+        self._core.check_open()
+        return self._core.hooks.remove(id)
 
     def _tail(self, run_id: str, after_sequence: int | None) -> Tail:
         core = self._core

@@ -27,6 +27,7 @@ class OpenWait:
     wait_id: str
     kind: WaitKind
     subject: str
+    digest: str = ""
     about: Mapping[str, Json] = field(default_factory=dict[str, Json])
     answer: WaitAnswered | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from . import writes
+from . import hooked, writes
 from .chat import Request, ToolSpec
 from .consent import held_reason, held_resource, is_approved, new_wait, stage_wait
 from .effects import (
@@ -40,12 +40,14 @@ class Turn:
     """One run of one turn."""
 
     def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
+        setup = hooked.as_left(setup, log.state)
         self.ids, self.log, self.setup = ids, log, setup
         self.ledger = Ledger(ids, log, setup)
         self.rounds = Rounds(self.ledger)
         self.endings = Endings(self.ledger, self.rounds)
         self._configured = False
         self._used: set[str] = set()
+        self._config_cause: str | None = None
 
     def run(self) -> Flow[Outcome]:
         """Perform steps until the turn has ended, failed outside the transcript, or was stopped."""
@@ -78,19 +80,22 @@ class Turn:
                 return outcome
 
     def _ask(self, offer_tools: bool) -> Flow[Outcome | None]:
-        state, setup = self.log.state, self.setup
+        state = self.log.state
         number = state.request + 1
         step = answer_key(state.turn, number)
-        attempt = 0
+        refusal = yield from self._ask_hooks(number, step)
+        if refusal is not None:
+            return refusal
+        setup, attempt = self.setup, 0
         while True:
             attempt += 1
             self._configure()
             self.ledger.say(start_of_request(number))
-            refusal = yield from self._check_model_budget(step)
-            if isinstance(refusal, Park):
+            denied = yield from self._check_model_budget(step)
+            if isinstance(denied, Park):
                 return None
-            if refusal is not None:
-                return refusal
+            if denied is not None:
+                return denied
             # After the guard: it may have taken its time, and no model is asked once somebody said stop.
             stopped = yield from SafePoint()
             if stopped is not None:
@@ -123,6 +128,26 @@ class Turn:
         self.ledger.stage(step, f"infer:{step}", answer)
         self.ledger.also(writes.clear_deltas(self.ids, step))
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
+        yield from hooked.after_answer(self.ledger, number, answer)
+        return None
+
+    def _ask_hooks(self, number: int, step: str) -> Flow[Outcome | None]:
+        """``pre_llm`` hooks: they may choose another model for this and the turn's later requests. Fails closed."""
+        outcome = yield from hooked.before_request(self.ledger, number, self._estimate())
+        if outcome is None:
+            return None
+        # They may have taken their time, and were not waited for once somebody said stop.
+        stopped = yield from SafePoint()
+        if stopped is not None:
+            return (yield from self.endings.stop(stopped))
+        why = outcome.refused
+        if why is None and outcome.compact_by is not None:
+            why = f"hook '{outcome.compact_by}' asked for compaction, which is not available in this version"
+        if why is not None:
+            return (yield from self.endings.fail(RunFailed("HOOK_FAILED", why, run_id=self.ids.run_id, resumable=True)))
+        if outcome.model is not None and outcome.model != self.setup.model:
+            self.setup = self.ledger.setup = hooked.with_model(self.setup, outcome.model)
+            self._configured, self._config_cause = False, f"hook:{step}"
         return None
 
     def _configure(self) -> None:
@@ -135,12 +160,16 @@ class Turn:
         if config != state.config:
             key = f"{turn_key(state.turn)}-config{state.configs + 1}"
             self.ledger.also(*writes.keep_blobs(self.ids.session_pk, blobs))
-            self.ledger.stage(key, None, config)
+            self.ledger.stage(key, self._config_cause, config)
 
     def _offered(self) -> tuple[ToolSpec, ...]:
         """The host's tools, and ``read_output`` from the first result on that was shown only in part."""
         setup = self.setup
         return (*setup.specs, setup.reread) if self.log.state.cut and setup.reread else setup.specs
+
+    def _estimate(self) -> int:
+        """Tokens of the next request, as far as its bytes tell."""
+        return (self.log.transcript.bytes + len(self.setup.instructions)) // 4
 
     def _check_model_budget(self, step: str) -> Flow[Outcome | Park | None]:
         held = self._held()
@@ -152,8 +181,7 @@ class Turn:
         if not (yield from IsGuarded()):
             return None
         yield from self.ledger.flush()
-        estimate = (self.log.transcript.bytes + len(self.setup.instructions)) // 4
-        decision = yield from AskGuard("check_before_llm", estimate)
+        decision = yield from AskGuard("check_before_llm", self._estimate())
         self.ledger.note_decision(decision)
         if decision.decision == "hold":
             about = {"resource": decision.resource, "question": decision.reason}

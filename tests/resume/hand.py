@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thence import Agent, SessionOptions
-from thence.effects import Commit, IsGuarded, Now, Read, Stopped
+from thence.effects import Commit, IsGuarded, IsHooked, Now, Read, Stopped
 from thence.host.admitting import Assignment, make_order
 from thence.host.drive import Start, SyncMailbox, Take
 from thence.host.resuming import resume_flow
@@ -80,6 +80,8 @@ class Hand:
                 return self.world.now_ms()
             case IsGuarded():
                 return self.world.is_guarded()
+            case IsHooked():
+                return self.world.is_hooked(effect.event_type)
             case Start():
                 self._jobs.append(effect.spawn)
                 return None

@@ -92,6 +92,7 @@ def operate(order: Order, world: RunWorld, body: Callable[[RunIds, Log], Flow[Ou
     ids = yield from claim(order)
     try:
         log = yield from log_of(order, ids)
+        yield from world.start_session(order.session_id)
         outcome = yield from body(ids, log)
     except Exception as error:
         # What was staged and not written is in the log in memory only: the file is the truth.

@@ -14,6 +14,7 @@ from ..chat import Model
 from ..effects import Commit, Flow, Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
+from ..hooking import Hook
 from ..identity import Tags
 from ..ledger import Setup
 from ..log import Log
@@ -26,6 +27,7 @@ from ..steps import Traits
 from ..verification import Verification, Verifier, is_gated, verification_of
 from .env import HostEnv
 from .guard import Guarded, check_not_inside
+from .hooks import Hooks
 from .reread import NAME as REREAD
 from .reread import reread_tool
 from .station import Surroundings
@@ -90,6 +92,8 @@ class AgentCore:
     lock: threading.Lock = field(default_factory=threading.Lock)
     owns_model: bool = False
     closed: bool = False
+    with_last_words: set[SessionCore] = field(default_factory=set["SessionCore"])
+    """Sessions that have a ``session_end`` hook and are not closed: the agent closes them at the latest."""
 
     def admit(self, session_id: str, operation: Operation) -> Operation | None:
         """Make ``operation`` the session's live one in this process. An earlier one that is already stopping is given
@@ -134,6 +138,7 @@ class SessionCore:
     guard: Guarded | None
     permissions: PermissionPolicy | None = None
     requires: tuple[str, ...] = ()
+    hooks: Hooks = field(default_factory=Hooks)
     log: Log | None = None
     closed: bool = False
     verifier: Verifier | None = None
@@ -149,10 +154,15 @@ class SessionCore:
                 self._tools = {**own, REREAD: reread_tool(self.agent.store, self.session_pk, self.session_id)}
         return self._tools
 
+    def add_hook(self, hook: Hook) -> str:
+        """Register a checked hook; returns its id."""
+        if hook.event_type == "session_end":
+            self.agent.with_last_words.add(self)
+        return self.hooks.add(hook)
+
     def unrecorded(self) -> tuple[Op, ...]:
-        """What the next run must write about the session: which callables it has, if one was set after the opening
-        (§2)."""
-        given = {"budget_guard": self.guard, "verifier": self.verifier}
+        """What the next run must write about the session: callables it was given after the opening (§2)."""
+        given = {"budget_guard": self.guard, "verifier": self.verifier, "hooks": self.hooks or None}
         requires = {*self.requires, *(name for name, value in given.items() if value is not None)}
         if requires == set(self.requires):
             return ()
@@ -207,6 +217,7 @@ class SessionCore:
             tools=self.tools,
             model=self.model,
             guard=lambda: self.guard,
+            hooks=self.hooks,
             forbidden_files=self.agent.store.forbidden_files,
             prefer_async=prefer_async,
             on_event=on_event,
@@ -238,6 +249,10 @@ class PlainWorld:
         return self._env.clock.now_ms()
 
     def is_guarded(self) -> bool:
+        """Nothing here is."""
+        return False
+
+    def is_hooked(self, event_type: str) -> bool:
         """Nothing here is."""
         return False
 

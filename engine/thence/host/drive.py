@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..effects import Commit, Effect, Flow, IsGuarded, Now, Read, SafePoint, Stopped
+from ..effects import Commit, Effect, Flow, IsGuarded, IsHooked, Now, Read, SafePoint, Stopped
 from ..plan import Store
 from .jobs import Item, Spawn
 from .workers import Workers
@@ -44,6 +44,8 @@ class World(Protocol):
     def now_ms(self) -> int: ...
 
     def is_guarded(self) -> bool: ...
+
+    def is_hooked(self, event_type: str) -> bool: ...
 
     def inbox_due(self) -> bool: ...
 
@@ -119,6 +121,8 @@ def drive(flow: Flow[R], store: Store, world: World, mailbox: SyncMailbox, worke
             return world.stop_now()
         if isinstance(effect, IsGuarded):
             return world.is_guarded()
+        if isinstance(effect, IsHooked):
+            return world.is_hooked(effect.event_type)
         if isinstance(effect, Commit):
             returned = store.commit(effect.plan)
             world.committed(effect)
@@ -157,6 +161,8 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return world.now_ms()
         if isinstance(effect, IsGuarded):
             return world.is_guarded()
+        if isinstance(effect, IsHooked):
+            return world.is_hooked(effect.event_type)
         if isinstance(effect, SafePoint) and not world.inbox_due():
             return world.stop_now()
         if isinstance(effect, Take):

@@ -15,18 +15,14 @@ from ..effects import AskGuard, Flow
 from ..errors import SessionError
 from .drive import Start, Take
 from .jobs import Finished, Job, Post, Spawn
+from .stuck import StuckThreads
 
 log = logging.getLogger("thence.guard")
 
-MAX_STUCK_PER_GUARD = 8
-MAX_STUCK = 64
+STUCK = StuckThreads("guard")
 
 _inside = threading.local()
 """On a guard's thread: the id of the session that it is asked about."""
-
-_lock = threading.Lock()
-_stuck: dict[int, int] = {}
-"""Threads past their time limit, by the guard object's id. Process-wide: the bound protects the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +52,7 @@ def check_not_inside(session_id: str) -> None:
 
 def stuck_threads() -> int:
     """How many guard threads are past their limit and still running, in this process."""
-    with _lock:
-        return sum(_stuck.values())
+    return STUCK.count
 
 
 def ask_guard(
@@ -76,7 +71,7 @@ def ask_guard(
         return _settle(name, budget.raised(name, error))
     if method is None:
         return budget.ALLOW
-    reason = _no_room(guard)
+    reason = STUCK.no_room(guard)
     if reason is not None:
         return _settle(name, budget.unavailable(name, reason))
     argument = effect.argument
@@ -93,14 +88,14 @@ def ask_guard(
         _inside.session_id = None
         answer.ended = time.monotonic()
         job.finished = True
-        _leave(guard, job)
+        STUCK.leave(guard, job)
         post(Finished(job))
 
     yield Start(Spawn(job, plain=call))
     while not job.finished and not stopped() and (left := deadline - time.monotonic()) > 0:
         yield Take(left)
     if not job.finished:
-        _enter(guard, job)
+        STUCK.enter(guard, job)
         if stopped():
             return budget.ALLOW
         return _settle(name, budget.late(name, guarded.timeout_ms))
@@ -118,29 +113,3 @@ def _settle(name: str, decision: GuardDecision) -> GuardDecision:
         return decision
     log.warning("record_after_llm was ignored: %s", decision.reason)
     return budget.ALLOW
-
-
-def _no_room(guard: object) -> str | None:
-    with _lock:
-        if _stuck.get(id(guard), 0) >= MAX_STUCK_PER_GUARD:
-            return f"{MAX_STUCK_PER_GUARD} of its calls are still running past their time limit"
-        if sum(_stuck.values()) >= MAX_STUCK:
-            return f"{MAX_STUCK} guard calls of this process are still running past their time limit"
-    return None
-
-
-def _enter(guard: object, job: Job) -> None:
-    with _lock:
-        if not job.finished:
-            job.dropped = True
-            _stuck[id(guard)] = _stuck.get(id(guard), 0) + 1
-
-
-def _leave(guard: object, job: Job) -> None:
-    with _lock:
-        if job.dropped:
-            left = _stuck[id(guard)] - 1
-            if left:
-                _stuck[id(guard)] = left
-            else:
-                del _stuck[id(guard)]

@@ -8,12 +8,19 @@ import time
 import weakref
 from collections.abc import Callable
 
-from ..effects import Stopped
-from .core import STOP_WAIT_S, AgentCore
+from ..effects import Flow, Stopped
+from ..hooking import HookContext
+from .core import STOP_WAIT_S, AgentCore, PlainWorld, SessionCore
+from .drive import AsyncMailbox, SyncMailbox, Take, adrive, drive
+from .hooks import HookDesk, Waiting
+from .jobs import Item, Post
 from .running import LEAVING
 
 EXIT = Stopped("interrupt", "the interpreter exits", grace_ms=500)
 EXIT_WAIT_S = 0.8
+
+LAST_WORDS_S = 5.0
+"""How long all ``session_end`` hooks of a session together may take."""
 
 _open: weakref.WeakSet[AgentCore] = weakref.WeakSet()
 _registered: list[bool] = []
@@ -34,6 +41,8 @@ def close_now(core: AgentCore) -> None:
     core.closed = True
     _stop_all(core, LEAVING)
     _wait_all(core, STOP_WAIT_S)
+    for session in list(core.with_last_words):
+        end_session(session)
     _close_model(core)
     core.store.close()
     _forget(core)
@@ -48,9 +57,36 @@ async def close_soon(core: AgentCore) -> None:
     until = time.monotonic() + STOP_WAIT_S
     while core.live and time.monotonic() < until:  # noqa: ASYNC110 - the runs may be on another loop
         await asyncio.sleep(0.01)
+    for session in list(core.with_last_words):
+        await end_session_soon(session)
     await asyncio.to_thread(_close_model, core)
     await core.store.aclose()
     _forget(core)
+
+
+def end_session(core: SessionCore) -> None:
+    """Tell the ``session_end`` hooks of a session that was closed, once."""
+    mailbox = SyncMailbox()
+    drive(_last_words(core, mailbox.post), core.agent.store, PlainWorld(core.env), mailbox, core.agent.workers)
+
+
+async def end_session_soon(core: SessionCore) -> None:
+    """The same on a loop."""
+    mailbox = AsyncMailbox.here()
+    await adrive(_last_words(core, mailbox.post), core.agent.store, PlainWorld(core.env), mailbox, core.agent.workers)
+
+
+def _last_words(core: SessionCore, post: Post) -> Flow[None]:
+    core.agent.with_last_words.discard(core)
+    if not core.hooks.end_once():
+        return
+
+    def take(until: float | None) -> Flow[Item | None]:
+        item: Item | None = yield Take(None if until is None else max(0.0, until - time.monotonic()))
+        return item
+
+    waiting = Waiting(post, take, bool, leave_by=time.monotonic() + LAST_WORDS_S)
+    yield from HookDesk(core.hooks, core.tags, waiting).ask(HookContext("session_end", core.session_id))
 
 
 def _close_model(core: AgentCore) -> None:

@@ -49,7 +49,7 @@ def open_session(
     else:
         row = yield from _reopen(chosen, row, folder)
     guard = None if chosen.guard is None else Guarded(chosen.guard, limits_of(row.options).budget_guard_timeout_ms)
-    return SessionCore(
+    core = SessionCore(
         agent=agent,
         session_pk=row.session_pk,
         session_id=session_id,
@@ -63,6 +63,9 @@ def open_session(
         requires=row.requires,
         verifier=chosen.verifier,
     )
+    for hook in chosen.hooks:
+        core.add_hook(hook)
+    return core
 
 
 def check_workspace(workspace: str | os.PathLike[str]) -> Path:

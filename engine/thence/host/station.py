@@ -22,6 +22,7 @@ from ..writes import RunIds, add_deltas
 from .drive import Take
 from .env import HostEnv
 from .guard import Guarded
+from .hooks import Hooks
 from .jobs import Item, Post, Wake
 from .toolkit import Tool
 
@@ -43,6 +44,7 @@ class Surroundings:
     tools: Mapping[str, Tool]
     model: Model | None
     guard: Callable[[], Guarded | None]
+    hooks: Hooks
     forbidden_files: Callable[[], frozenset[tuple[int, int]]]
     prefer_async: bool
     on_event: Callable[[Event], None] | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from ..budget import GuardDecision
 from ..effects import (
     AskGuard,
+    AskHooks,
     AskModel,
     AwaitTool,
     Backoff,
@@ -23,8 +24,10 @@ from ..effects import (
     Stopped,
     Verified,
 )
+from ..hooking import HookContext
 from .asking import ask_model
 from .guard import ask_guard
+from .hooks import HookDesk, Waiting
 from .jobs import Post
 from .station import Station, Surroundings
 from .using import ToolBench
@@ -40,9 +43,13 @@ class RunWorld:
     def __init__(self, around: Surroundings, post: Post) -> None:
         self.station = station = Station(around, post)
         self._bench = bench = ToolBench(station)
+        self._desk = desk = HookDesk(
+            around.hooks, around.tags, Waiting(post, station.take, lambda: station.stopped is not None)
+        )
         self._interpreters: dict[type[Any], Callable[[Any], Flow[Any]]] = {
             AskModel: lambda effect: ask_model(station, effect),
             AskGuard: self._ask_guard,
+            AskHooks: lambda effect: desk.ask(effect.context),
             StartTool: bench.start,
             AwaitTool: bench.take_landed,
             DrainTools: bench.drain,
@@ -69,6 +76,15 @@ class RunWorld:
     def is_guarded(self) -> bool:
         """Whether the session has a budget guard just now."""
         return self.station.around.guard() is not None
+
+    def is_hooked(self, event_type: str) -> bool:
+        """Whether the session has a hook of this type just now."""
+        return bool(self.station.around.hooks.of(event_type))
+
+    def start_session(self, session_id: str) -> Flow[None]:
+        """Tell ``session_start`` hooks, at the first operation of a session object that has claimed its session."""
+        if self.station.around.hooks.start_once():
+            yield from self._desk.ask(HookContext("session_start", session_id))
 
     def inbox_due(self) -> bool:
         """Whether a safe point must look into the inbox first."""
