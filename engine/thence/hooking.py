@@ -52,7 +52,7 @@ class HookContext:
     tags: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     tool_name: str | None = None
     call_key: str | None = None
-    arguments: Mapping[str, Json] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     result: str | None = None
     ok: bool | None = None
     request: int | None = None
@@ -66,7 +66,7 @@ class HookContext:
 
     def copy(self) -> HookContext:
         """The same with containers of its own: what a handler does to them reaches nobody else."""
-        arguments = None if self.arguments is None else loads_stored(dumps_checked(self.arguments))
+        arguments = loads_stored(dumps_checked(self.arguments)) if self.arguments else dict[str, Any]()
         soft = tuple(dict(one) for one in self.soft_decisions)
         return replace(self, tags=dict(self.tags), arguments=arguments, soft_decisions=soft)
 

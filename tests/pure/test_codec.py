@@ -39,6 +39,7 @@ SHA = "ab" * 32
 ROUND_TRIPS: dict[str, Payload] = {
     "configured": Configured("m", "be brief", {"temperature": 0.5}, {"max_tool_rounds": 2**60}, SHA, "cd" * 32),
     "configured, no output": Configured("", "", {}, {}, SHA),
+    "configured by a hook": Configured("small", "", {}, {}, SHA, None, "large"),
     "asked": Asked((Text("hi"), Data({"n": [1, None]}), File(SHA, 10, "image/png", "a.png"))),
     "asked by a steer": Asked((Text("é😀\0"),), "steer", "q1"),
     "asked by a continuation": Asked((Text("Continue."),), "continuation"),

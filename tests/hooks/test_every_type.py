@@ -1,0 +1,166 @@
+"""Every type, with every way a handler can end: gates fail closed, observers are logged and ignored (§10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from thence import Hook, HookContext, RunFailed
+from thence.testing import reply
+
+from ..kit import Gate, World, check_session, results
+from ..turn.guard_kit import Guard
+from .hook_kit import BLOCKED, GATES, TYPES, Acts, Told, one_round
+
+
+class Boom(BaseException):
+    """Not even an Exception."""
+
+
+def handler(way: str, is_async: bool, gate: Gate) -> Callable[[HookContext], Any]:
+    """A handler that ends in one way."""
+
+    def plain(context: HookContext) -> Any:
+        if way == "raises":
+            raise Boom("no")
+        if way == "hangs":
+            gate.wait()
+        return "nonsense" if way == "malformed" else None
+
+    async def later(context: HookContext) -> Any:
+        if way == "hangs":
+            await gate.await_()
+        return plain(context)
+
+    return later if is_async else plain
+
+
+REASON = {
+    "raises": "hook 'hook-2' raised Boom: no",
+    "hangs": "hook 'hook-2' did not answer within 60 ms",
+    "malformed": "hook 'hook-2' returned what {} does not know: expected None or a dict, not str",
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async handler"])
+@pytest.mark.parametrize("way", ["fine", "raises", "hangs", "malformed"])
+@pytest.mark.parametrize("kind", TYPES)
+async def test_a_type_and_a_way_to_end(
+    world: World, caplog: pytest.LogCaptureFixture, kind: str, way: str, is_async: bool
+):
+    gate, before, after, acts = Gate(), Told(), Told(), Acts()
+    hooks = [
+        Hook(kind, before),
+        Hook(kind, handler(way, is_async, gate), timeout_ms=60 if way == "hangs" else 20_000),
+        Hook(kind, after.later if is_async else after),
+    ]
+    session = await world.session(one_round(), [acts.tool()], hooks=hooks)
+    caplog.set_level(logging.WARNING, "thence.hooks")
+    reason = "" if way == "fine" else REASON[way].format(kind)
+    if kind == "pre_llm" and reason:
+        with pytest.raises(RunFailed) as failed:
+            await session.send("go")
+        assert (failed.value.code, str(failed.value), failed.value.resumable) == ("HOOK_FAILED", reason, True)
+        assert world.model.requests == []
+    else:
+        assert (await session.send("go")).text == "ok"
+        [(_, ok, text)] = results(await check_session(session))
+        blocked = kind == "pre_tool_use" and bool(reason)
+        assert (ok, text) == ((False, BLOCKED + reason) if blocked else (True, "did 1"))
+        assert acts.ran == ([] if blocked else [1])
+    await session.close()
+    gate.open()
+    times = {"pre_llm": 2, "post_llm": 2}.get(kind, 1)
+    if kind in GATES and reason:
+        assert (before.types, after.types) == ([kind], [])
+        assert caplog.messages == []
+    else:
+        assert before.types == after.types == [kind] * times
+        ignored = kind not in GATES and way in ("raises", "hangs")
+        said = REASON[way].removeprefix("hook 'hook-2' ") if ignored else ""
+        assert caplog.messages == [f"{kind} hook 'hook-2' is ignored: it {said}"] * (times if ignored else 0)
+
+
+RAISED = [
+    ValueError("v"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), MemoryError(), asyncio.CancelledError(),
+    StopIteration(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda e: type(e).__name__)
+async def test_whatever_is_raised_blocks_the_call(world: World, error: BaseException):
+    def fail(context: HookContext) -> None:
+        raise error
+
+    session = await world.session(one_round(), [Acts().tool()], hooks=[Hook("pre_tool_use", fail)])
+    await session.send("go")
+    [(_, ok, text)] = results(await check_session(session))
+    assert not ok and text.startswith(f"{BLOCKED}hook 'hook-1' raised {type(error).__name__}")
+
+
+async def test_a_plain_handler_that_gives_a_coroutine_blocks_the_call(world: World):
+    """It is not known to be async, so nobody would await it: it must not let the call through."""
+    session = await world.session(
+        one_round(), [Acts().tool()], hooks=[Hook("pre_tool_use", lambda context: Told().later(context))]
+    )
+    await session.send("go")
+    [(_, ok, text)] = results(await check_session(session))
+    assert not ok and text.startswith(f"{BLOCKED}hook 'hook-1' raised TypeError")
+
+
+async def test_a_go_on_that_comes_late_is_a_refusal_however_busy_the_reader_was(world: World):
+    session = await world.session(
+        one_round(), [Acts().tool()], hooks=[Hook("pre_tool_use", lambda context: time.sleep(0.08), timeout_ms=30)]
+    )
+    await session.send("go")
+    [(_, ok, text)] = results(await check_session(session))
+    assert (ok, text) == (False, f"{BLOCKED}hook 'hook-1' did not answer within 30 ms")
+
+
+async def test_hung_threads_are_bounded(world: World):
+    gate = Gate()
+    session = await world.session(
+        one_round(*range(10)), [Acts().tool()], hooks=[Hook("pre_tool_use", lambda _: gate.wait(), timeout_ms=10)]
+    )
+    await session.send("go")
+    texts = [text for _, _, text in results(await check_session(session))]
+    late = f"{BLOCKED}hook 'hook-1' did not answer within 10 ms"
+    unasked = f"{BLOCKED}hook 'hook-1' could not be asked: 8 of its calls are still running past their time limit"
+    assert texts == [late] * 8 + [unasked] * 2
+    assert gate.waiting == 8
+    gate.open()
+
+
+async def test_a_hung_async_handler_is_cancelled_and_holds_no_thread(world: World):
+    ended: list[str] = []
+
+    async def hang(context: HookContext) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(str(context.call_key))
+
+    session = await world.session(
+        one_round(*range(10)), [Acts().tool()], hooks=[Hook("pre_tool_use", hang, timeout_ms=10)]
+    )
+    await session.send("go")
+    facts = await check_session(session)
+    assert {text for _, _, text in results(facts)} == {f"{BLOCKED}hook 'hook-1' did not answer within 10 ms"}
+    assert len(ended) >= 9  # the last one may still be on its way out
+
+
+async def test_hung_hooks_leave_the_guard_its_threads(world: World):
+    gate, guard = Gate(), Guard()
+    hooks = [Hook("post_tool_use", lambda _: gate.wait(), timeout_ms=10)]
+    session = await world.session([*one_round(*range(9)), reply("again")], [Acts().tool()], hooks=hooks)
+    await session.send("go")
+    assert gate.waiting == 8
+    await session.set_budget_guard(guard)
+    assert (await session.send("more")).text == "again"
+    assert guard.asked
+    gate.open()
