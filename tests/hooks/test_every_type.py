@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from thence import Hook, HookContext, RunFailed
-from thence.testing import reply
 
-from ..kit import Gate, World, check_session, results
+from ..kit import Gate, World, check_session, results, until
 from ..turn.guard_kit import Guard
-from .hook_kit import BLOCKED, GATES, TYPES, Acts, Told, one_round
+from .hook_kit import BLOCKED, GATES, TYPES, Acts, Told, one_round, register
 
 
 class Boom(BaseException):
@@ -114,12 +113,16 @@ async def test_a_plain_handler_that_gives_a_coroutine_blocks_the_call(world: Wor
 
 
 async def test_a_go_on_that_comes_late_is_a_refusal_however_busy_the_reader_was(world: World):
-    session = await world.session(
-        one_round(), [Acts().tool()], hooks=[Hook("pre_tool_use", lambda context: time.sleep(0.08), timeout_ms=30)]
-    )
-    await session.send("go")
+    """Judged by the monotonic clock read where it ended: here nobody looks at the answer until it is long there."""
+    told = Told(lambda context: time.sleep(0.1))
+    hooks = [Hook("pre_tool_use", told, timeout_ms=50)]
+    session = await world.session(one_round(), [Acts().tool()], hooks=hooks)
+    task = asyncio.ensure_future(session.send("go"))
+    await until(lambda: told.contexts)
+    time.sleep(0.3)  # noqa: ASYNC251  the async face's loop stands still on purpose
+    await task
     [(_, ok, text)] = results(await check_session(session))
-    assert (ok, text) == (False, f"{BLOCKED}hook 'hook-1' did not answer within 30 ms")
+    assert (ok, text) == (False, f"{BLOCKED}hook 'hook-1' did not answer within 50 ms")
 
 
 async def test_hung_threads_are_bounded(world: World):
@@ -154,13 +157,21 @@ async def test_a_hung_async_handler_is_cancelled_and_holds_no_thread(world: Worl
     assert len(ended) >= 9  # the last one may still be on its way out
 
 
-async def test_hung_hooks_leave_the_guard_its_threads(world: World):
+async def test_hung_hooks_leave_the_guard_its_threads(world: World, caplog: pytest.LogCaptureFixture):
+    """All that the process may have of hung hooks: one more is not asked, a guard is."""
     gate, guard = Gate(), Guard()
-    hooks = [Hook("post_tool_use", lambda _: gate.wait(), timeout_ms=10)]
-    session = await world.session([*one_round(*range(9)), reply("again")], [Acts().tool()], hooks=hooks)
+
+    def hung() -> Hook:
+        return Hook("post_tool_use", lambda _: gate.wait(), timeout_ms=5)
+
+    session = await world.session(
+        [*one_round(*range(8)), *one_round(8)], [Acts().tool()], hooks=[hung() for _ in range(8)]
+    )
     await session.send("go")
-    assert gate.waiting == 8
+    assert gate.waiting == 64
+    await register(session, "post_tool_use", lambda _: gate.wait(), None, 5)
     await session.set_budget_guard(guard)
-    assert (await session.send("more")).text == "again"
+    assert (await session.send("more")).text == "ok"
+    assert gate.waiting == 64 and "64 hook calls of this process" in caplog.messages[-1]
     assert guard.asked
     gate.open()
