@@ -101,6 +101,11 @@ def check_text(value: str, field: str) -> str:
     return value
 
 
+def clean(text: str) -> str:
+    """Lone surrogates cannot be stored as UTF-8; a provider's text gets U+FFFD in their place."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _no_constant(name: str) -> NoReturn:
     raise NotJson(f"{name} is not JSON")
 

@@ -12,11 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, cast
 
 from .budget import GuardDecision
-from .canonical import Json, dumps, dumps_checked, loads, loads_stored
+from .canonical import Json, clean, dumps, dumps_checked, loads, loads_stored
 from .chat import Usage
 from .errors import SessionConfiguration
 from .limits import check_count
-from .transcript import clean
 
 HOOK_TYPES = ("pre_tool_use", "post_tool_use", "pre_llm", "post_llm", "session_start", "session_end", "run_end")
 GATES = frozenset({"pre_tool_use", "pre_llm"})

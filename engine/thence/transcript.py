@@ -206,8 +206,3 @@ def _record_call(raw: RawCall, stop_reason: str) -> Call:
     if not isinstance(value, dict):
         return Call(identity, name, None, text, "arguments must be one JSON object")
     return Call(identity, name, value)
-
-
-def clean(text: str) -> str:
-    """Lone surrogates cannot be stored as UTF-8; a provider's text gets U+FFFD in their place."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -44,7 +44,7 @@ class Declined(ThenceError):
 @click.option("-w", "--workspace", metavar="DIR", help="Folder that tools work in.  [default: the session's]")
 @with_model
 @with_tools
-@click.option("--unguarded", is_flag=True, help="Also sessions that had a budget guard or a verifier, without.")
+@click.option("--unguarded", is_flag=True, help="Also sessions that had a guard, hooks or the like, without.")
 @common
 @pass_settings
 def resume(

@@ -155,7 +155,7 @@ with_tools = click.option(
 )
 @with_tools
 @click.option("--settle", is_flag=True, help="If the last run was interrupted: close its turn and go on.")
-@click.option("--unguarded", is_flag=True, help="Go on with a session that had a budget guard or a verifier, without.")
+@click.option("--unguarded", is_flag=True, help="Go on without the guard, hooks, policy or verifier it had.")
 @common
 @pass_settings
 def run(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from ..canonical import clean
 from ..chat import Delta, ReasoningDelta, Reply, TextDelta, ToolCallDelta
 from ..effects import AskModel, Flow, ModelFailed, Stopped
 from ..errors import ModelError, RunFailed, ThenceError
 from ..events import NewEvent
-from ..transcript import clean
 from .drive import Start
 from .jobs import Finished, Job, Said, model_spawn
 from .station import Station

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from ..canonical import Json, dumps_checked, loads
+from ..canonical import Json, clean, dumps_checked, loads
 from ..effects import Flow, RunVerification, Stopped, Verified
-from ..transcript import clean
 from ..verification import Command, VerificationContext, VerificationReport, Verifier
 from .children import Child, Exit
 from .drive import Start

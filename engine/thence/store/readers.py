@@ -169,7 +169,9 @@ class AsyncReaders:
             if connecting.cancelled() or connecting.exception() is not None:
                 # A loop that ends cancels the connecting as well: aiosqlite then tells its thread to stop and does not
                 # wait, and the thread's last word would find the loop closed.
-                await asyncio.to_thread(made[0]._thread.join)  # pyright: ignore[reportPrivateUsage]
+                thread = made[0]._thread  # pyright: ignore[reportPrivateUsage]
+                if thread.ident is not None:
+                    await asyncio.to_thread(thread.join)
             else:
                 # cut in the middle it would leave its descriptors to the garbage collector
                 await self._discard(connecting.result())
