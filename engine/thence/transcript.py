@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, overload
 
-from .canonical import Json, NotJson, dumps, loads
+from .canonical import Json, NotJson, clean, dumps, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
 from .errors import IllegalFact, ModelError
 from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Payload, Returned, text_of
