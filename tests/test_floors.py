@@ -20,12 +20,12 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
-    "errors canonical chat facts steps events identity limits runs",
+    "errors canonical chat facts steps events identity limits runs diagnosis",
     "state fold gate loopguard judge budget hooking options permissions verification",
     "plan parts codec rows kept_state writes pages reads transcript inflight watching sessions inbox waits log",
-    "effects report ledger hooked consent rounds gating endings turn results",
+    "effects report ledger hooked consent steering rounds gating endings turn results",
     "store host models adapters",
-    "agent session session_base async_session testing cli __init__ __main__",
+    "agent session session_base session_views async_session testing cli __init__ __main__",
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 

@@ -82,11 +82,11 @@ def test_in_the_async_face_a_method_is_awaitable_iff_it_touches_the_file():
 
 SESSION = (
     "send", "stream", "history", "facts", "runs", "run_snapshot", "current_run", "run_events", "run_event_page",
-    "tail", "events", "trace_events", "emit", "cancel", "cancel_run", "interrupt", "set_retention",
-    "set_budget_guard", "register_hook", "unregister_hook", "close", "session_id", "workspace", "is_closed",
-    "tenant_id", "principal", "agent_template_id", "correlation_id",
+    "tail", "events", "trace_events", "usage", "emit", "cancel", "cancel_run", "steer", "interrupt", "passivate",
+    "set_retention", "set_budget_guard", "register_hook", "unregister_hook", "close", "session_id", "workspace",
+    "is_closed", "tenant_id", "principal", "agent_template_id", "correlation_id",
 )  # fmt: skip
-AGENT = ("session", "resume_session", "list_sessions", "close", "is_closed")
+AGENT = ("session", "resume_session", "list_sessions", "usage", "doctor", "passivate", "close", "is_closed")
 
 
 @pytest.mark.parametrize("name", SESSION)

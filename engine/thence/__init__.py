@@ -12,6 +12,7 @@ from __future__ import annotations
 from .agent import Agent, AsyncAgent
 from .async_session import AsyncSession
 from .chat import Model, Reply, Request, ToolSpec, Usage
+from .diagnosis import Diagnosis, OwnerSeen
 from .errors import (
     BudgetExhausted,
     ContextOverflow,
@@ -47,8 +48,8 @@ from .identity import DurableMemoryBinding
 from .models.scripted import ScriptedModel
 from .options import SessionOptions
 from .permissions import PermissionPolicy
-from .results import SendResult
-from .runs import Run, SessionInfo, TraceEvent
+from .results import Passivated, SendResult
+from .runs import Run, SessionInfo, SessionUsage, TraceEvent
 from .session import Session
 from .verification import VerificationContext, VerificationReport
 from .waits import Wait
@@ -63,6 +64,7 @@ __all__ = [
     "BudgetExhausted",
     "ContextOverflow",
     "Defer",
+    "Diagnosis",
     "DiskFull",
     "DurableMemoryBinding",
     "Event",
@@ -78,7 +80,9 @@ __all__ = [
     "HostEnvConfig",
     "Model",
     "ModelError",
+    "OwnerSeen",
     "OwnershipLost",
+    "Passivated",
     "PermissionPolicy",
     "Question",
     "Recovered",
@@ -100,6 +104,7 @@ __all__ = [
     "SessionInfo",
     "SessionNotFound",
     "SessionOptions",
+    "SessionUsage",
     "SpawnedRun",
     "StoreError",
     "ThenceError",

@@ -9,22 +9,29 @@ from typing import Any, TypeVar
 from .async_session import AsyncSession
 from .canonical import Json, check_text
 from .chat import Model
+from .diagnosis import Diagnosis
 from .effects import Flow
 from .errors import SessionClosed, SessionConfiguration
 from .host import operations as ops
-from .host.core import AgentCore, PlainWorld, new_owner
+from .host.accounting import session_usage
+from .host.core import AgentCore, new_owner
+from .host.doctor import diagnose
 from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .host.env import HostEnv, HostEnvConfig, build_env
+from .host.guard import stuck_threads
 from .host.leaving import close_now, close_soon, watch_exit
 from .host.opening import open_session
 from .host.parking import all_waits
+from .host.passivating import passivate_now, passivate_soon
+from .host.plain_world import PlainWorld
 from .host.recovering import interrupted
 from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
 from .identity import check_id
 from .models.resolve import resolve_model
 from .options import SessionOptions, check_settings, choose
-from .runs import SessionInfo
+from .results import Passivated
+from .runs import SessionInfo, SessionUsage
 from .session import Session
 from .store.sqlite import Durability, SqliteStore
 from .waits import Wait
@@ -138,6 +145,21 @@ class Agent(_AgentBase):
         """What runs of all sessions wait for, or have been answered and not acted on yet; oldest first (§10)."""
         return self._do(all_waits(self._core))
 
+    def usage(self, session_id: str) -> SessionUsage:
+        """What a session's model requests took, by its facts; and of how many nobody knows (§6).
+
+        Raises:
+            SessionNotFound: no such session: that is not the same as one that took nothing.
+        """
+        return self._do(session_usage(session_id))
+
+    def doctor(self) -> Diagnosis:
+        """Look at the health of the file and of this process (§6, §13). Reads only.
+
+        The linked SQLite, the WAL, owners alive and dead, runs that can be resumed, open waits, guard calls that hang.
+        """
+        return self._do(diagnose(self._core.store.path, stuck_threads()))
+
     def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """Resume every run of the file that has neither ended nor a living owner, and every parked one whose waits are
         all answered, one after the other (§7).
@@ -157,6 +179,18 @@ class Agent(_AgentBase):
             return Recovered(session_id, run_id, session.resume_run(run_id))
         except Exception as error:  # noqa: BLE001 - told beside the others' results
             return Recovered(session_id, run_id, error=error)
+
+    def passivate(self, deadline_ms: int | None = None) -> Passivated:
+        """Let all sessions go that this agent runs, close it, and say whether its file can be copied as it is (§8).
+
+        Args:
+            deadline_ms: as for :meth:`thence.Session.passivate`.
+
+        Raises:
+            SessionClosed: the agent was closed before.
+        """
+        self._check_open()
+        return passivate_now(self._core, deadline_ms)
 
     def close(self) -> None:
         """Interrupt what is live, wait until it has let go, fold the WAL in and close the file. Idempotent."""
@@ -197,6 +231,14 @@ class AsyncAgent(_AgentBase):
         """See :meth:`Agent.waits`."""
         return await self._do(all_waits(self._core))
 
+    async def usage(self, session_id: str) -> SessionUsage:
+        """See :meth:`Agent.usage`."""
+        return await self._do(session_usage(session_id))
+
+    async def doctor(self) -> Diagnosis:
+        """See :meth:`Agent.doctor`."""
+        return await self._do(diagnose(self._core.store.path, stuck_threads()))
+
     async def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """See :meth:`Agent.recover`."""
         found = await self._do(interrupted(self._core))
@@ -210,6 +252,11 @@ class AsyncAgent(_AgentBase):
             return Recovered(session_id, run_id, await session.resume_run(run_id))
         except Exception as error:  # noqa: BLE001 - told beside the others' results
             return Recovered(session_id, run_id, error=error)
+
+    async def passivate(self, deadline_ms: int | None = None) -> Passivated:
+        """See :meth:`Agent.passivate`."""
+        self._check_open()
+        return await passivate_soon(self._core, deadline_ms)
 
     async def close(self) -> None:
         """See :meth:`Agent.close`."""

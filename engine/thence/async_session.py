@@ -11,18 +11,20 @@ from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import parking, recovering, waiving
+from .host import parking, passivating, recovering, steering, waiving
+from .host.accounting import session_usage
 from .host.admitting import Assignment
-from .host.core import STOP_WAIT_S, PlainWorld
+from .host.core import STOP_WAIT_S
 from .host.drive import AsyncMailbox, adrive
 from .host.guard import check_not_inside
 from .host.leaving import end_session_soon
+from .host.plain_world import PlainWorld
 from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
 from .options import OnInterrupted
 from .results import SendResult, result_of
-from .runs import Run, TraceEvent
+from .runs import Run, SessionUsage, TraceEvent
 from .session_base import SessionBase, nothing
 from .waits import Wait
 
@@ -138,6 +140,10 @@ class AsyncSession(SessionBase):
         """See :meth:`Session.trace_events`."""
         return await self._do(ops.list_traces(self._core))
 
+    async def usage(self) -> SessionUsage:
+        """See :meth:`Session.usage`."""
+        return await self._do(session_usage(self._core.session_id))
+
     async def emit(self, event: Event | Mapping[str, Any]) -> None:
         """See :meth:`Session.emit`."""
         await self._do(ops.emit(self._core, ops.check_event(event)))
@@ -162,9 +168,17 @@ class AsyncSession(SessionBase):
         """See :meth:`Session.cancel_run`."""
         return await self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
 
+    async def steer(self, text: str, request_id: str | None = None) -> bool:
+        """See :meth:`Session.steer`."""
+        return await self._do(steering.steer(self._core, text, request_id))
+
     async def interrupt(self, reason: str = "") -> bool:
         """See :meth:`Session.interrupt`."""
         return await self._do(ops.stop(self._core, Stopped("interrupt", reason), None))
+
+    async def passivate(self, deadline_ms: int | None = None) -> bool:
+        """See :meth:`Session.passivate`."""
+        return await self._do(passivating.passivate(self._core, deadline_ms))
 
     async def set_retention(self, limits: Mapping[str, object]) -> None:
         """See :meth:`Session.set_retention`."""
@@ -180,6 +194,7 @@ class AsyncSession(SessionBase):
             operation.request_stop(LEAVING)
             await operation.ended(STOP_WAIT_S)
         await end_session_soon(core)
+        core.let_guard_go()
 
     async def __aenter__(self) -> AsyncSession:
         return self

@@ -50,7 +50,12 @@ def malformed(method: str, why: str) -> GuardDecision:
 
 def raised(method: str, error: BaseException) -> GuardDecision:
     """A deny for a guard that raised."""
-    return GuardDecision("deny", "budget_guard_callback", f"BudgetGuard.{method} failed: {describe(error)}")
+    return failed(method, describe(error))
+
+
+def failed(method: str, what: str) -> GuardDecision:
+    """The same, told in words."""
+    return GuardDecision("deny", "budget_guard_callback", f"BudgetGuard.{method} failed: {_clean(what)}")
 
 
 def late(method: str, timeout_ms: int) -> GuardDecision:
@@ -96,7 +101,7 @@ def describe(error: BaseException) -> str:
     """Class and text of what a host's callable raised, as far as it can say."""
     try:
         return _clean(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  a guard's exception may fail to say what it is
+    except BaseException:  # noqa: BLE001  a guard's exception may fail to say what it is
         return type(error).__name__
 
 

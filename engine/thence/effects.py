@@ -85,6 +85,11 @@ class IsGuarded(Effect[bool]):
 
 
 @dataclass(slots=True)
+class IsSteered(Effect[bool]):
+    """Whether somebody has said something to this run that is not in the log yet."""
+
+
+@dataclass(slots=True)
 class AskGuard(Effect[GuardDecision]):
     """Ask the host's budget guard; without one, or without the method, the answer is allow."""
 

@@ -14,12 +14,14 @@ from .chat import Usage
 from .consent import stage_answers
 from .effects import Commit, DrainTools, Flow, Now, Read, SafePoint, Stopped
 from .errors import RunFailed, RunInterrupted, ThenceError
-from .facts import Ended, turn_key
+from .facts import Ended, EndStatus, turn_key
+from .inbox import forget_steers
 from .ledger import Ledger
 from .plan import Plan, PlanRefused
-from .report import end_of_run
+from .report import control_applied, end_of_run
 from .rounds import Rounds
 from .state import Phase
+from .steering import take_steers
 from .waits import Wait
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "parked"]
@@ -45,6 +47,7 @@ class Endings:
     def __init__(self, ledger: Ledger, rounds: Rounds) -> None:
         self.ledger, self.rounds = ledger, rounds
         self.ids, self.log = ledger.ids, ledger.log
+        self.failed_requests = 0
         self.heard: set[str] = set()
         """Waits whose answers came in this operation: a no that an earlier one heard does not bind this one."""
 
@@ -54,10 +57,25 @@ class Endings:
         """Close the turn with ``turn.ended``; the run is over."""
         key = f"{turn_key(self.log.state.turn)}-end"
         self.ledger.stage(key, f"end:{key}", Ended(status, code, message))
+        if status != "completed":
+            self.ledger.also(forget_steers(self.ids))
         error: ThenceError | None = None
         if status == "failed":
             error = RunFailed(code or "RUN_FAILED", message or "the turn failed", run_id=self.ids.run_id)
         return (yield from self._finish(status, error, resumable=False))
+
+    def end_unless_steered(self, status: EndStatus, code: str | None, message: str | None) -> Flow[Outcome | None]:
+        """Close the turn; None when SQLite refused it, because somebody had spoken to the run in the last moment."""
+        mark = self.ledger.mark()
+        try:
+            return (yield from self.end(status, code, message))
+        except PlanRefused as refused:
+            if refused.code != "STEERED":
+                raise
+            self.ledger.go_back(mark)
+            if not (yield from take_steers(self.ledger)):
+                raise
+            return None
 
     def fail(self, error: ThenceError) -> Flow[Outcome]:
         """What fails outside the transcript ends the run without ``turn.ended``: it can be resumed at this step."""
@@ -68,8 +86,10 @@ class Endings:
         drained = yield from DrainTools(stopped.grace_ms)
         stopped = drained.stopped or stopped
         yield from self.rounds.land_all(drained.landed)
+        if stopped.kind != "timeout":
+            self.ledger.say(control_applied(stopped.kind, self.log.state, reason=stopped.reason))
         if stopped.kind == "interrupt":
-            return (yield from self._interrupt())
+            return (yield from self._interrupt(stopped.reason))
         if stopped.kind == "timeout":
             return (
                 yield from self.fail(
@@ -105,11 +125,11 @@ class Endings:
         found = yield from Read(waits.waits(self.ids.session_pk))
         return replace(self.outcome("parked", None), tool_calls_count=calls, waits=tuple(found))
 
-    def _interrupt(self) -> Flow[Outcome]:
+    def _interrupt(self, reason: str) -> Flow[Outcome]:
         self.ledger.also(writes.release(self.ids))
         self.ledger.protect()
         yield from self.ledger.flush()
-        error = RunInterrupted(self.ids.run_id, tuple(call.key for call in self.log.state.open))
+        error = RunInterrupted(self.ids.run_id, tuple(call.key for call in self.log.state.open), reason)
         yield from hooked.after_run(self.ledger, "interrupted", "", error)
         return self.outcome("interrupted", error)
 
@@ -128,6 +148,7 @@ class Endings:
                 text=state.text if status == "completed" else None,
                 error=(error.code, str(error)) if error else None,
                 resumable=resumable,
+                failed_requests=self.failed_requests,
             ),
             writes.release(self.ids),
         )

@@ -86,20 +86,22 @@ class SessionConfiguration(ThenceError, ValueError):
 class RunInterrupted(ThenceError):
     """The session's last run was interrupted; ``resume_run`` or ``send(on_interrupted=...)`` decides what happens.
 
-    ``open_calls`` are the call keys without a settled result.
+    ``open_calls`` are the call keys without a settled result; ``reason`` is what whoever interrupted it said, where
+    that is known here: the run's ``run_control_applied`` event keeps it.
     """
 
     code = "RUN_INTERRUPTED"
 
-    def __init__(self, run_id: str, open_calls: tuple[str, ...]) -> None:
+    def __init__(self, run_id: str, open_calls: tuple[str, ...], reason: str = "") -> None:
         calls = ", ".join(open_calls) or "none"
         super().__init__(
-            f"Run '{run_id}' was interrupted (open calls: {calls}); "
+            f"Run '{run_id}' was interrupted{f': {reason}' if reason else ''} (open calls: {calls}); "
             f"resume it, or send with on_interrupted='resume' or 'settle'",
             run_id=run_id,
             resumable=True,
         )
         self.open_calls = open_calls
+        self.reason = reason
 
 
 class BudgetExhausted(ThenceError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,38 @@ PROVISIONAL = frozenset({"text_delta", "reasoning_delta", "tool_input_delta", "t
 
 CLUSTER = frozenset({"budget_threshold_hit", "passivation_requested", "peer_invocation"})
 """Types with a fixed schema across hosts. None of them is a hook type."""
+
+
+_TEXT, _NUMBER, _WHOLE = "a string", "a finite number", "an integer"
+_FIELDS: dict[str, dict[str, str]] = {
+    "budget_threshold_hit": {
+        "resource": _TEXT, "kind": _TEXT, "consumed": _NUMBER, "limit": _NUMBER, "message?": _TEXT,
+    },
+    "passivation_requested": {"reason": _TEXT, "deadline_ms?": _WHOLE},
+    "peer_invocation": {"from_session_id": _TEXT, "from_tenant_id?": _TEXT, "correlation_id?": _TEXT},
+}  # fmt: skip
+"""Fields of the cluster types; those with a question mark are left out when there is nothing to say."""
+
+
+def check_cluster(type: str, payload: Mapping[str, Json]) -> None:
+    """Refuse a cluster event that its readers could not rely on. Other types, and other fields, are anybody's own.
+
+    Raises:
+        ValueError: a field is missing, or ``kind`` is neither ``soft`` nor ``hard``.
+        TypeError: a field has another type.
+    """
+    for field_name, kind in _FIELDS.get(type, {}).items():
+        name = field_name.rstrip("?")
+        if name not in payload:
+            if field_name == name:
+                raise ValueError(f"a {type} event needs '{name}'")
+            continue
+        value = payload[name]
+        accepted: tuple[builtins.type, ...] = (str,) if kind == _TEXT else (int,) if kind == _WHOLE else (int, float)
+        if isinstance(value, bool) or not isinstance(value, accepted):
+            raise TypeError(f"'{name}' of a {type} event must be {kind}")
+    if type == "budget_threshold_hit" and payload["kind"] not in ("soft", "hard"):
+        raise ValueError("'kind' of a budget_threshold_hit event must be 'soft' or 'hard'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ none is asked while a tool is running.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .canonical import Json, dumps, dumps_checked, sha256_hex
@@ -57,7 +57,7 @@ def after_calls(ledger: Ledger, ended: Sequence[tuple[OpenCall, Landed]]) -> Flo
         yield from AskHooks(replace(context, result=text_of(landed.result.parts), ok=landed.result.ok))
 
 
-def before_request(ledger: Ledger, number: int, estimated_tokens: int) -> Flow[HookOutcome | None]:
+def before_request(ledger: Ledger, number: int, estimate: Callable[[], int]) -> Flow[HookOutcome | None]:
     """``pre_llm``, once a request: attempts after a failed one do not ask again. None: there is no hook."""
     if not (yield from IsHooked("pre_llm")):
         return None
@@ -71,7 +71,7 @@ def before_request(ledger: Ledger, number: int, estimated_tokens: int) -> Flow[H
                 ledger.ids.run_id,
                 request=number,
                 model=ledger.setup.model,
-                estimated_tokens=estimated_tokens,
+                estimated_tokens=estimate(),
                 soft_decisions=soft,
             )
         )

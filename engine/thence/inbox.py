@@ -10,6 +10,9 @@ from .plan import Op, Params, Plan, Query, Select
 from .rows import encode_row, read_payload
 from .writes import RunIds
 
+PAGE = 256
+"""How much of the inbox is read at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class InboxRow:
@@ -26,18 +29,77 @@ class InboxRow:
         """A waiting event, as live readers see it once it is recorded."""
         return NewEvent(self.type, read_payload(self.payload.encode()) or {})
 
+    def deadline_ms(self) -> int | None:
+        """Until when running tools may land, where it was said: Unix epoch milliseconds."""
+        value = (read_payload(self.payload.encode()) or {}).get("deadline_ms")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
     def reason(self) -> str:
         """Why somebody wants the run to stop."""
         value = (read_payload(self.payload.encode()) or {}).get("reason", "")
         return value if isinstance(value, str) else ""
 
 
-def waiting(session_pk: int, limit: int = 256) -> Query[list[InboxRow]]:
-    """What waits for the owner, oldest first."""
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """A message that waits for the turn to take it."""
+
+    number: int
+    request_id: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the owner finds when it looks; ``steered`` says that messages wait beside ``rows``."""
+
+    rows: list[InboxRow]
+    steered: bool
+
+
+def waiting(session_pk: int, limit: int = PAGE) -> Query[Waiting]:
+    """What waits for the owner, oldest first. Messages stay where they are until the turn can take them, and must not
+    keep an order behind them from being seen."""
+    by_session: Params = {"session_pk": session_pk}
     return Query(
-        (Select("inbox_list", {"session_pk": session_pk, "limit": limit}),),
-        lambda rows: [InboxRow(*row) for row in rows[0]],
+        (Select("inbox_list", {**by_session, "limit": limit}), Select("inbox_steered", by_session)),
+        lambda rows: Waiting([InboxRow(*row) for row in rows[0]], bool(rows[1][0][0])),
     )
+
+
+def steers(session_pk: int, limit: int = PAGE) -> Query[list[Steer]]:
+    """Messages for the turn that is open, oldest first."""
+    return Query(
+        (Select("inbox_steers", {"session_pk": session_pk, "limit": limit}),),
+        lambda rows: [Steer(number, request_id, _text(payload)) for number, request_id, payload in rows[0]],
+    )
+
+
+def _text(payload: str) -> str:
+    value = (read_payload(payload.encode()) or {}).get("text", "")
+    return value if isinstance(value, str) else ""
+
+
+def request_known(session_pk: int, request_id: str) -> Query[bool]:
+    """Whether somebody has said something under this request id before."""
+    params: Params = {"session_pk": session_pk, "request_id": request_id}
+    return Query((Select("request_known", params),), lambda rows: bool(rows[0][0][0]))
+
+
+def steer(stream_pk: int, text: str, *, now_ms: int, request_id: str | None) -> Plan:
+    """A message for a run. Its number comes back; none when nobody works on the run, or the request is known."""
+    row: Params = {
+        "stream_pk": stream_pk,
+        "request_id": request_id,
+        "ts_ms": now_ms,
+        "payload": encode_row({"text": text}),
+    }
+    return Plan((Op("inbox_steer", (row,), returning=True),), durable=True)
+
+
+def forget_steers(ids: RunIds) -> Op:
+    """The turn that messages wait for is over, or gives way to a new one."""
+    return Op("inbox_forget_steers", ({"session_pk": ids.session_pk, "fence": ids.fence},))
 
 
 def tell_owner(

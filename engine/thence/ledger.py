@@ -18,6 +18,7 @@ from .parts import blob_sha
 from .permissions import PermissionPolicy
 from .plan import Op, Plan
 from .report import threshold_hit
+from .state import State
 from .steps import Traits
 from .writes import RunIds
 
@@ -78,6 +79,18 @@ def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
     return config, blobs
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What was staged at some moment, and where the fold stood."""
+
+    state: State
+    facts: list[NewFact]
+    events: list[NewEvent]
+    ops: list[Op]
+    durable: bool
+    settled: bool
+
+
 class Ledger:
     """The log of a run in memory, and what is staged for its next commit."""
 
@@ -110,6 +123,16 @@ class Ledger:
     def settle(self) -> None:
         """A round is settled: the next commit moves the run's checkpoint to where it leads."""
         self._settled = True
+
+    def mark(self) -> Mark:
+        """Where to come back to when the next commit is refused."""
+        return Mark(self.log.state, [*self._facts], [*self._events], [*self._ops], self._durable, self._settled)
+
+    def go_back(self, mark: Mark) -> None:
+        """The commit since ``mark`` was refused: nothing of it is in the file. It must not have staged a message."""
+        self.log.state = mark.state
+        self._facts, self._events, self._ops = mark.facts, mark.events, mark.ops
+        self._durable, self._settled = mark.durable, mark.settled
 
     @property
     def staged(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .codec import is_known
 from .errors import UnknownCriticalFact
-from .facts import GENESIS, Answered, Configured, NewFact, Payload
+from .facts import GENESIS, Answered, Asked, Configured, NewFact, Payload
 from .fold import advance
 from .kept_state import KeptState, restore_state
 from .pages import StoredFact, new_fact
@@ -26,6 +26,8 @@ class Log:
         self.head = Head()
         self.answer_hash = GENESIS
         """Chain hash at the newest model's answer: it names the calls of that answer in every copy of the log (§7)."""
+        self.requests: set[str] = set()
+        """Request ids of the messages so far: the same request again says nothing new."""
 
     def add(self, facts: Iterable[NewFact]) -> None:
         """Fold ``facts`` in, in order.
@@ -36,6 +38,11 @@ class Log:
         for fact in facts:
             self.state = advance(self.state, fact)
             self.transcript.advance(fact)
+            self._note_request(fact.payload)
+
+    def _note_request(self, payload: Payload) -> None:
+        if isinstance(payload, Asked) and payload.request_id is not None:
+            self.requests.add(payload.request_id)
 
     def add_stored(self, facts: Sequence[StoredFact], blobs: Blobs, head: Head, kept: KeptState | None = None) -> None:
         """Fold checked facts of the file in, in order; ``head`` is where they lead to.
@@ -61,6 +68,9 @@ class Log:
             self.state = advance(self.state, new_fact(fact, blobs))
         self.transcript.add_stored(facts, blobs)
         self.head = head
+        for fact in facts:
+            if fact[1] == "user.message" and '"request_id"' in fact[7]:
+                self._note_request(new_fact(fact, blobs).payload)
         for fact in reversed(facts):
             if fact[1] == "model.turn":
                 self.answer_hash = fact[6]

@@ -16,6 +16,7 @@ from .verification import DEFAULTS as GATE_DEFAULTS
 from .verification import Verifier, check_option, check_verifier
 
 OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
+GuardIsolation: TypeAlias = Literal["thread", "process"]
 
 SHAPING = (*LIMIT_NAMES, *GATE_DEFAULTS, "instructions", "model_settings", "on_interrupted")
 """Options that are stored with the session and restored on resume."""
@@ -33,8 +34,11 @@ WITHOUT: Any = _Without()
 """Stands for one of :data:`CALLABLES` that a session had and that is left out on purpose, as the command line does."""
 
 NAMES = frozenset(
-    {*SHAPING, *CALLABLES, *TAG_NAMES, "session_id", "durable_memory", "retention_limits", "host_env", "model"}
-)
+    {
+        *SHAPING, *CALLABLES, *TAG_NAMES, "session_id", "durable_memory", "retention_limits", "host_env", "model",
+        "budget_guard_isolation",
+    }
+)  # fmt: skip
 
 
 class SessionOptions:
@@ -44,10 +48,13 @@ class SessionOptions:
     does not. Reading an unset option gives its default. Nothing is checked before the options are used.
 
     Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
-    (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6),
-    ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``hooks`` (a list of :class:`~thence.Hook`, §10),
-    ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or ``settle``, §1). Environment: ``host_env``
-    (§11). Model: ``model, instructions, model_settings``, each over the agent's own.
+    (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6);
+    ``budget_guard_isolation`` is ``thread`` (default), or ``process``: then ``budget_guard`` is the import name of an
+    object, a class or a factory, ``package.module:attribute``, which lives in a process of its own, killed when a call
+    passes its time limit; ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``hooks`` (a list of
+    :class:`~thence.Hook`, §10), ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or
+    ``settle``, §1). Environment: ``host_env`` (§11). Model: ``model, instructions, model_settings``, each over the
+    agent's own.
 
     Completion gate (§5): ``completion_gate`` (``"auto"``, True or False), ``verify_commands`` (each a command line for
     the shell or a list of arguments, run in the workspace), ``verifier`` (takes a
@@ -95,6 +102,7 @@ class Chosen:
     retention: Retention | None
     callables: Mapping[str, Any]
     unset: frozenset[str]
+    guard_isolation: GuardIsolation = "thread"
     model: Any = None
     host_env: Any = None
 
@@ -156,6 +164,7 @@ def choose(options: SessionOptions | None) -> Chosen:
         retention=None if retention is None else parse_retention(retention),
         callables={name: given[name] for name in CALLABLES if given.get(name) not in (None, [], ())},
         unset=frozenset(NAMES - given.keys()),
+        guard_isolation=check_isolation(given.get("budget_guard_isolation", "thread")),
         model=given.get("model"),
         host_env=given.get("host_env"),
     )
@@ -191,6 +200,15 @@ def check_on_interrupted(value: object) -> OnInterrupted:
             known: OnInterrupted = choice
             return known
     raise SessionConfiguration("on_interrupted", f"must be one of {', '.join(get_args(OnInterrupted))}")
+
+
+def check_isolation(value: object) -> GuardIsolation:
+    """Return where a budget guard shall run. Raises SessionConfiguration."""
+    for choice in get_args(GuardIsolation):
+        if value == choice:
+            known: GuardIsolation = choice
+            return known
+    raise SessionConfiguration("budget_guard_isolation", f"must be one of {', '.join(get_args(GuardIsolation))}")
 
 
 def check_settings(value: object) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from .canonical import Json
 from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
-from .facts import Answered, Denied, Returned, WaitAnswered, WaitOpened, text_of
+from .facts import Answered, Denied, Returned, WaitAnswered, WaitOpened, text_of, turn_key
 from .state import State
 from .steps import OpenCall, OpenWait
 from .transcript import denied_text
@@ -107,6 +107,26 @@ def end_of_run(status: str, state: State, error: ThenceError | None) -> NewEvent
     text = shorten(state.text) if status == "completed" else ""
     summary: Json = state.gate.summary() if status == "completed" else None
     return NewEvent("agent_end", {"text": text, "usage": usage, "status": status, "verification_summary": summary})
+
+
+def control_applied(
+    operation: str, state: State, *, request_id: str | None = None, text: str | None = None, reason: str | None = None
+) -> NewEvent:
+    """``run_control_applied``: a steer, an interrupt or a cancel has reached the run.
+
+    ``turn_revision`` counts the messages that the turn was steered with so far, this one included.
+    """
+    payload: dict[str, Json] = {
+        "request_id": request_id,
+        "operation": operation,
+        "turn_id": turn_key(state.turn),
+        "turn_revision": state.steers,
+    }
+    if text is not None:
+        payload["input"] = shorten(text)
+    if reason:
+        payload["reason"] = shorten(reason)
+    return NewEvent("run_control_applied", payload)
 
 
 def threshold_hit(decision: GuardDecision) -> NewEvent:

@@ -1,4 +1,4 @@
-"""What ``session.send`` returns (§1)."""
+"""What ``session.send`` and ``agent.passivate`` return (§1, §8)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ class SendResult:
     tool_calls_count: int
     replayed: bool = False
     waits: tuple[Wait, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Passivated:
+    """What ``agent.passivate`` came to (§8).
+
+    Attributes:
+        file_complete: nobody has the file open any more and its WAL is folded in: the one file may be copied as any
+            other. False: copy it with ``VACUUM INTO`` only.
+        released: ids of the sessions that were busy and have let go.
+        left: ids of the sessions that had not let go in time. This process writes nothing more for them.
+    """
+
+    file_complete: bool
+    released: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""

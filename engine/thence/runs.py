@@ -19,7 +19,8 @@ class Run:
         status: created, planning, executing, verifying, parked, completed, failed or cancelled; the last three final.
         state: the status, or ``interrupted`` (not final and no living owner), or ``superseded`` (another run went on).
         usage: summed over the turn, earlier runs of it included; written when the run ends.
-        requests_without_usage: answers whose provider did not say what they cost; they are not in ``usage``.
+        requests_without_usage: requests of which nobody knows what they took, and which are not in ``usage``: answers
+            whose provider did not say, and attempts of this run that failed after they were sent.
         event_count: cumulative: one past the sequence of the newest event ever.
     """
 
@@ -87,6 +88,27 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUsage:
+    """What a session's model requests took.
+
+    Attributes:
+        known: answers whose provider said what they took; ``usage`` is their sum.
+        unknown: requests that may have cost something nobody knows: answers without usage, for as long as the log, and
+            attempts that failed after they were sent, as long as their runs are kept. Never counted as 0 in ``usage``:
+            whoever keeps a budget must put an estimate of his own in their place.
+    """
+
+    session_id: str
+    known: int
+    unknown: int
+    usage: Usage
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sums as JSON."""
         return asdict(self)
 
 

@@ -3,40 +3,31 @@ same flows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from .canonical import Json
-from .chat import Message
-from .effects import Flow, Stopped
-from .events import Event, EventPage
-from .facts import Fact
+from .effects import Stopped
+from .events import Event
 from .host import operations as ops
-from .host import parking, recovering, waiving
+from .host import parking, passivating, recovering, steering, waiving
 from .host.admitting import Assignment
-from .host.core import STOP_WAIT_S, PlainWorld
-from .host.drive import SyncMailbox, drive
+from .host.core import STOP_WAIT_S
 from .host.guard import check_not_inside
 from .host.leaving import end_session
 from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
-from .host.streams import RunStream, follow
+from .host.streams import RunStream
 from .options import OnInterrupted
 from .results import SendResult, result_of
-from .runs import Run, TraceEvent
-from .session_base import SessionBase, nothing
-from .waits import Wait
+from .session_base import nothing
+from .session_views import SessionViews
 
 R = TypeVar("R")
 
 
-class Session(SessionBase):
+class Session(SessionViews):
     """One long-lived conversation, blocking face. Made by :meth:`thence.Agent.session`; not built directly."""
-
-    def _do(self, flow: Flow[R]) -> R:
-        core = self._core
-        core.check_open()
-        return drive(flow, core.agent.store, PlainWorld(core.env), SyncMailbox(), core.agent.workers)
 
     def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
@@ -156,55 +147,16 @@ class Session(SessionBase):
         """
         self._do(recovering.take_over(self._core, force=force))
 
-    def history(self) -> list[Message]:
-        """The conversation as a provider would be sent it next."""
-        return self._do(ops.history(self._core))
-
-    def facts(self, after_seq: int = 0) -> list[Fact]:
-        """Facts of the live branch with a seq greater than ``after_seq``, in order (§4)."""
-        return self._do(ops.list_facts(self._core, after_seq))
-
-    def runs(self) -> list[Run]:
-        """Runs that are kept, oldest first."""
-        return self._do(ops.list_runs(self._core))
-
-    def run_snapshot(self, run_id: str) -> Run | None:
-        """One run of this session, or None."""
-        return self._do(ops.run_snapshot(self._core, run_id))
-
-    def current_run(self) -> Run | None:
-        """The run that is live now, in whatever process, or None."""
-        return self._do(ops.current_run(self._core))
-
-    def run_events(self, run_id: str) -> list[Event]:
-        """A run's events that are kept, oldest first; none for an unknown run."""
-        return self._do(ops.all_events(self._core, run_id, None))
-
-    def run_event_page(self, run_id: str, after_sequence: int | None = None, limit: int = 256) -> EventPage | None:
-        """A page of a run's events after a cursor, in one snapshot; None for an unknown run (§10)."""
-        return self._do(ops.event_page(self._core, run_id, after_sequence, limit))
-
-    def events(self, after_sequence: int | None = None) -> list[Event]:
-        """Events of the session's own channel (§10)."""
-        return self._do(ops.all_events(self._core, None, after_sequence))
-
-    def tail(self, run_id: str, after_sequence: int | None = None) -> Iterator[Event]:
-        """Follow a run from whatever process until it is over; evicted events are told as ``retention_gap``."""
-        self._core.check_open()
-        tail = self._tail(run_id, after_sequence)
-        return follow(tail, self._do)
-
-    def trace_events(self) -> list[TraceEvent]:
-        """Traces that are kept, oldest first."""
-        return self._do(ops.list_traces(self._core))
-
     def emit(self, event: Event | Mapping[str, Any]) -> None:
-        """Put a host's event on the live run's stream, or on the session's channel when none is live (§10)."""
-        self._do(ops.emit(self._core, ops.check_event(event)))
+        """Put a host's event on the live run's stream, or on the session's channel when none is live (§10).
 
-    def waits(self, run_id: str | None = None) -> list[Wait]:
-        """What runs of this session wait for, or have been answered and not acted on yet; oldest first (§10)."""
-        return self._do(parking.list_waits(self._core, run_id))
+        ``passivation_requested`` and ``peer_invocation`` are for whoever reads; thence does not act on them (see
+        :meth:`passivate`).
+
+        Raises:
+            ValueError, TypeError: no type, no JSON object as payload, or a cluster event without one of its fields.
+        """
+        self._do(ops.emit(self._core, ops.check_event(event)))
 
     def answer(self, wait_id: str, value: Any, *, digest: str | None = None, by: str | None = None) -> None:
         """Answer a wait, from whatever process; ``resume_run`` or ``agent.recover`` then goes on with its run (§10).
@@ -236,9 +188,49 @@ class Session(SessionBase):
         """Cancel the live or parked run if it is this one."""
         return self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
 
+    def steer(self, text: str, request_id: str | None = None) -> bool:
+        """Say something to the live run, of whatever process: a ``user.message`` at its next safe point (§1, §8).
+
+        That is before the next model request, never between a call and its result; a turn that has its answer asks the
+        model again instead of ending. Messages come in the order in which they were said, however many wait. One that
+        the run's turn does not come to read, because it is interrupted, is read when the turn is resumed.
+
+        Args:
+            text: what to say; not blank, at most 16 MiB of UTF-8.
+            request_id: makes it safe to say it again: a request that the session knows is ignored. A request is known
+                as long as its run is kept, or a message of the log carries it.
+
+        Returns:
+            True: a live run was told, now or before under this request. It reads the message unless it fails or is
+            cancelled first. False: none is live, and nothing was kept.
+
+        Raises:
+            ValueError, TypeError: the text or the request id, before anything is written.
+            SessionClosed: after close.
+        """
+        return self._do(steering.steer(self._core, text, request_id))
+
     def interrupt(self, reason: str = "") -> bool:
-        """Interrupt the live run at its next safe point; it can be resumed. False when none is live."""
+        """Interrupt the live run, of whatever process, at its next safe point; it can be resumed (§1).
+
+        ``reason`` is for people: the run's ``run_control_applied`` event keeps it, and the
+        :class:`~thence.RunInterrupted` that its caller gets says it. False when none is live.
+        """
         return self._do(ops.stop(self._core, Stopped("interrupt", reason), None))
+
+    def passivate(self, deadline_ms: int | None = None) -> bool:
+        """Let the session go, so that it can go on in another process: interrupt what is live, in whatever process, at
+        its next safe point, keep what still lands, and release (§8). The session stays open here.
+
+        Args:
+            deadline_ms: until when running tools may land, in Unix epoch milliseconds; one that has passed forces the
+                release at once, and tools that hang are left behind. Default: 5 seconds from now.
+
+        Returns:
+            Whether nobody has the session now. False: its owner, alive, has not answered by then; only
+            :meth:`takeover` with ``force`` displaces it.
+        """
+        return self._do(passivating.passivate(self._core, deadline_ms))
 
     def set_retention(self, limits: Mapping[str, object]) -> None:
         """New caps (§9); a missing key keeps what the session has."""
@@ -254,6 +246,7 @@ class Session(SessionBase):
             operation.request_stop(LEAVING)
             operation.wait(STOP_WAIT_S)
         end_session(core)
+        core.let_guard_go()
 
     def __enter__(self) -> Session:
         return self

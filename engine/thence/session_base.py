@@ -8,7 +8,6 @@ from .errors import SessionConfiguration
 from .hooking import Hook, HookContext, Matcher, check_hook
 from .host.admitting import Assignment
 from .host.core import SessionCore, check_prompt
-from .host.guard import Guarded
 from .host.operations import check_cursor
 from .host.tailing import Tail
 from .identity import check_id
@@ -61,17 +60,18 @@ class SessionBase:
         """Install or, with None, clear the budget guard; from the next check on, also in a live run (§6).
 
         Args:
-            guard: any object with some of ``check_before_llm``, ``record_after_llm``, ``check_before_tool``.
+            guard: any object with some of ``check_before_llm``, ``record_after_llm``, ``check_before_tool``; its import
+                name for a session that was opened with ``budget_guard_isolation="process"``.
             timeout_ms: time limit of each of its calls, in milliseconds.
 
         Raises:
             SessionClosed: after close.
-            SessionConfiguration: ``timeout_ms`` is not greater than zero.
+            SessionConfiguration: ``timeout_ms`` is not greater than zero, or the guard no import name.
         """
         self._core.check_open()
         if check_limit("budget_guard_timeout_ms", timeout_ms) is None:
             raise SessionConfiguration("budget_guard_timeout_ms", "must be greater than zero")
-        self._core.guard = None if guard is None else Guarded(guard, timeout_ms)
+        self._core.install_guard(guard, timeout_ms)
 
     def register_hook(
         self,

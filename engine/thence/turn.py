@@ -12,16 +12,7 @@ from typing import assert_never
 from . import hooked, writes
 from .chat import Request, ToolSpec
 from .consent import held_reason, held_resource, is_approved, new_wait, stage_wait
-from .effects import (
-    AskGuard,
-    AskModel,
-    Backoff,
-    Flow,
-    IsGuarded,
-    ModelFailed,
-    SafePoint,
-    Stopped,
-)
+from .effects import AskGuard, AskModel, Backoff, Flow, IsGuarded, ModelFailed, SafePoint, Stopped
 from .endings import Endings, Outcome
 from .errors import BudgetExhausted, ModelError, RunFailed, ThenceError
 from .facts import Asked, Text, answer_key, turn_key
@@ -31,6 +22,7 @@ from .ledger import Ledger, Setup, configuration
 from .log import Log
 from .report import end_of_answer, start_of_request
 from .rounds import Rounds
+from .steering import HEARING, hear
 from .steps import Ask, Continue, End, OpenWait, Park, Settled, UseTools, Verify
 from .transcript import record_answer
 from .writes import RunIds
@@ -48,10 +40,13 @@ class Turn:
         self._configured = False
         self._used: set[str] = set()
         self._config_cause: str | None = None
+        self._tool_bytes = 0
 
     def run(self) -> Flow[Outcome]:
         """Perform steps until the turn has ended, failed outside the transcript, or was stopped."""
         while True:
+            if self.log.state.phase in HEARING and (yield from hear(self.ledger)):
+                continue
             state = self.log.state
             step = next_step(state, self.setup.limits, gated=self.setup.gated)
             outcome: Outcome | None = None
@@ -71,7 +66,7 @@ class Turn:
                 case Verify(digest):
                     outcome = yield from self._verify(digest)
                 case End(status, code, message):
-                    return (yield from self.endings.end(status, code, message))
+                    outcome = yield from self.endings.end_unless_steered(status, code, message)
                 case Settled():
                     return self.endings.outcome("completed", None)
                 case _:
@@ -83,15 +78,17 @@ class Turn:
         state = self.log.state
         number = state.request + 1
         step = answer_key(state.turn, number)
-        refusal = yield from self._ask_hooks(number, step)
+        refusal = yield from self._ask_hooks(number, step, offer_tools)
         if refusal is not None:
             return refusal
         setup, attempt = self.setup, 0
         while True:
             attempt += 1
+            if attempt > 1:
+                yield from hear(self.ledger)
             self._configure()
             self.ledger.say(start_of_request(number))
-            denied = yield from self._check_model_budget(step)
+            denied = yield from self._check_model_budget(step, offer_tools)
             if isinstance(denied, Park):
                 return None
             if denied is not None:
@@ -114,26 +111,27 @@ class Turn:
                 return (yield from self.endings.stop(said))
             if not isinstance(said, ModelFailed):
                 break
+            self.endings.failed_requests += isinstance(said.error, ModelError)
             if not said.error.retryable or attempt >= setup.max_attempts:
                 return (yield from self._model_failed(said.error, attempt))
             stopped = yield from Backoff(attempt, said.retry_after_s)
             if stopped is not None:
                 return (yield from self.endings.stop(stopped))
-        if said.usage is not None and (yield from IsGuarded()):
-            yield from AskGuard("record_after_llm", said.usage)
         try:
             answer = record_answer(said, setup.model)
         except ModelError as error:
             return (yield from self._model_failed(error, attempt))
+        if said.usage is not None and (yield from IsGuarded()):
+            yield from AskGuard("record_after_llm", said.usage)
         self.ledger.stage(step, f"infer:{step}", answer)
         self.ledger.also(writes.clear_deltas(self.ids, step))
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
         yield from hooked.after_answer(self.ledger, number, answer)
         return None
 
-    def _ask_hooks(self, number: int, step: str) -> Flow[Outcome | None]:
+    def _ask_hooks(self, number: int, step: str, offer_tools: bool) -> Flow[Outcome | None]:
         """``pre_llm`` hooks: they may choose another model for this and the turn's later requests. Fails closed."""
-        outcome = yield from hooked.before_request(self.ledger, number, self._estimate())
+        outcome = yield from hooked.before_request(self.ledger, number, lambda: self._estimate(offer_tools))
         if outcome is None:
             return None
         # They may have taken their time, and were not waited for once somebody said stop.
@@ -157,6 +155,7 @@ class Turn:
         self._configured = True
         state = self.log.state
         config, blobs = configuration(self.setup)
+        self._tool_bytes = len(blobs[config.tools_sha256])
         if config != state.config:
             key = f"{turn_key(state.turn)}-config{state.configs + 1}"
             self.ledger.also(*writes.keep_blobs(self.ids.session_pk, blobs))
@@ -167,11 +166,15 @@ class Turn:
         setup = self.setup
         return (*setup.specs, setup.reread) if self.log.state.cut and setup.reread else setup.specs
 
-    def _estimate(self) -> int:
-        """Tokens of the next request, as far as its bytes tell."""
-        return (self.log.transcript.bytes + len(self.setup.instructions)) // 4
+    def _estimate(self, offer_tools: bool) -> int:
+        """Tokens of the next request, roughly: a quarter of its bytes (§5)."""
+        if not self._tool_bytes:
+            config, blobs = configuration(self.setup)
+            self._tool_bytes = len(blobs[config.tools_sha256])
+        schemas = self._tool_bytes if offer_tools else 0
+        return (self.log.transcript.bytes + len(self.setup.instructions.encode()) + schemas + 3) // 4
 
-    def _check_model_budget(self, step: str) -> Flow[Outcome | Park | None]:
+    def _check_model_budget(self, step: str, offer_tools: bool) -> Flow[Outcome | Park | None]:
         held = self._held()
         if held is not None and held.answer is not None:
             if is_approved(held.answer):
@@ -181,7 +184,7 @@ class Turn:
         if not (yield from IsGuarded()):
             return None
         yield from self.ledger.flush()
-        decision = yield from AskGuard("check_before_llm", self._estimate())
+        decision = yield from AskGuard("check_before_llm", self._estimate(offer_tools))
         self.ledger.note_decision(decision)
         if decision.decision == "hold":
             about = {"resource": decision.resource, "question": decision.reason}

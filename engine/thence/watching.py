@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -77,6 +78,24 @@ STATS = (
     "calls_in_flight",
     "checkpoints",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the file says about itself. ``owners``: (owner, pid, program, since) as they introduced themselves."""
+
+    journal_mode: str
+    waits_open: int
+    inbox: int
+    owners: list[tuple[str, int, str, int]]
+
+
+def health() -> Query[Health]:
+    """What a doctor asks."""
+    return Query(
+        (Select("journal_mode", {}), Select("waiting_count", {}), Select("owner_list", {})),
+        lambda rows: Health(rows[0][0][0], rows[1][0][0], rows[1][0][1], [(o, p, n, s) for o, p, n, s in rows[2]]),
+    )
 
 
 def stats() -> Query[dict[str, int]]:

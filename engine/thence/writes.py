@@ -228,8 +228,9 @@ def end_run(
     text: str | None,
     error: tuple[str, str] | None = None,
     resumable: bool = False,
+    failed_requests: int = 0,
 ) -> Op:
-    """The run's last word, with its totals."""
+    """The run's last word, with its totals. A run with a message to read does not complete: ``STEERED``."""
     row: Params = {
         "run_pk": ids.run_pk,
         "fence": ids.fence,
@@ -238,13 +239,13 @@ def end_run(
         "rounds": state.rounds,
         "tool_calls_count": state.tool_calls,
         **state.usage.to_dict(),
-        "requests_without_usage": state.without_usage,
+        "requests_without_usage": state.without_usage + failed_requests,
         "resumable": int(resumable),
         "error_code": error[0] if error else None,
         "error_message": error[1] if error else None,
         "result_text": text,
     }
-    return Op("run_end", (row,))
+    return Op("run_end", (row,), expect=1 if status == "completed" else None, refusal="STEERED")
 
 
 def forget_checkpoint(ids: RunIds) -> Op:

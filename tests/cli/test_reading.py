@@ -15,12 +15,13 @@ from thence import Agent, SessionOptions
 from thence.cli.app import cli
 from thence.testing import ScriptedModel, call, reply
 
-COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats")
+WRITING = ("run", "resume", "steer", "interrupt", "cancel", "demo")
+COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats", "doctor")
 
 
 def words_for(command: str, filled) -> list[str]:
     target = {"events": filled.run_id, "tail": filled.run_id}.get(command, filled.session_id)
-    return [command] if command in ("ls", "usage", "stats") else [command, target]
+    return [command] if command in ("ls", "usage", "stats", "doctor") else [command, target]
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_what_is_wrong(invoke, tmp_path, monkeypatch, words, code, message):
     assert not (tmp_path / "nothing.db").exists()
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "run", "resume", "cancel", "demo"])
+@pytest.mark.parametrize("command", [*COMMANDS, *WRITING])
 def test_each_command_has_help(invoke, command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -174,7 +175,7 @@ def test_each_command_has_help(invoke, command):
 
 
 def test_no_command_is_untested(invoke):
-    assert set(cli.commands) == {*COMMANDS, "run", "resume", "cancel", "waive", "demo"}
+    assert set(cli.commands) == {*COMMANDS, *WRITING}
 
 
 @pytest.mark.parametrize("content", [b"", b"text" * 300, None])

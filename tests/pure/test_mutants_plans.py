@@ -148,7 +148,7 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
         Op("run_end", ({
             **TOTALS, "status": "completed", "now_ms": 9, "resumable": 0, "error_code": None, "error_message": None,
             "result_text": "answer",
-        },)),
+        },), expect=1, refusal="STEERED"),
     ),
     (
         "end_run badly",
@@ -156,7 +156,7 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
         Op("run_end", ({
             **TOTALS, "status": "failed", "now_ms": 9, "resumable": 1, "error_code": "CODE", "error_message": "why",
             "result_text": None,
-        },)),
+        },), refusal="STEERED"),
     ),
     ("forget_checkpoint", lambda: forget_checkpoint(IDS), Op("run_forget_checkpoint", ({"session_pk": 2},))),
 ]  # fmt: skip

@@ -76,6 +76,8 @@ PAGED: list[tuple[str, dict[str, Any], Rows]] = [
     ("session_without_index", {"session_id": "b"}, [(1,)]),
     ("session_without_index", {"session_id": "none"}, [(0,)]),
     ("session_interrupted", {}, [("a", "run-1-1", None), ("b", "run-2-1", None), ("c", "run-3-1", None)]),
+    ("journal_mode", {}, [("memory",)]),
+    ("waiting_count", {}, [(0, 6)]),
     ("stats", {}, [(3, 6, 6, 21, 12, 6, 21, 189, 6, 9, 3)]),
 ]  # fmt: skip
 

@@ -204,6 +204,16 @@ PROMISES = (
         ),
     ),
     Promise(
+        PROCESS,
+        "after `steer` has returned True",
+        "the message, in the inbox or as a fact, never both",
+        "nothing: whoever resumes reads it once",
+        _tests(
+            "test_steered::test_what_was_said_is_read_once_wherever_the_process_dies",
+            "processes/test_steering::test_what_was_acknowledged_outlives_the_process_that_was_to_read_it",
+        ),
+    ),
+    Promise(
         "a run's row (evicted)",
         "after its end",
         "its id, with what it was asked, as long as the session's facts",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from thence import Agent, SessionOptions
+from thence import Agent, SessionOptions, inbox
 from thence.effects import Commit, IsGuarded, IsHooked, Now, Read, Stopped
 from thence.host.admitting import Assignment, make_order
 from thence.host.drive import Start, SyncMailbox, Take
@@ -25,6 +25,10 @@ from .kit import SESSION, Again, Tools, die
 COUNTED = (Commit, Start, Take)
 """What can change anything, in the file or outside. All other effects are questions, or made of these: dying beside
 one of those is dying beside its neighbour, or before its first part or after its last."""
+
+
+STEER = "And the rest."
+"""What is said to a run that is steered."""
 
 
 class Died(BaseException):
@@ -155,6 +159,7 @@ def by_hand(
     session: str = SESSION,
     tools: Tools | None = None,
     stop_in: str | None = None,
+    steer_in: str | None = None,
     given: dict[str, Any] | None = None,
     wrap: Callable[[Any], Any] | None = None,
 ) -> tuple[Hand, Any]:
@@ -163,6 +168,7 @@ def by_hand(
     Args:
         ending: positions of the calls that end first; the others end in the order in which they started.
         stop_in: a cancel comes in while the call with this key is running.
+        steer_in: somebody says ``STEER`` while the call with this key is running.
         wrap: what takes the store's place.
 
     Returns:
@@ -181,6 +187,15 @@ def by_hand(
     if stop_in is not None:
         cancel = Stopped("cancel", "enough", grace_ms=50)
         tools.on = lambda key: world.station.request_stop(cancel) if key == stop_in else None
+    if steer_in is not None:
+
+        def steer(key: str) -> None:
+            ids = world.station.ids
+            if key == steer_in and ids is not None and ids.run_pk is not None:
+                core.agent.store.commit(inbox.steer(ids.run_pk, STEER, now_ms=0, request_id="q"))
+                world.station.look_again()
+
+        tools.on = steer
     flow = send_flow(order, world) if resume is None else resume_flow(order, world, resume)
     outcome: Any
     try:

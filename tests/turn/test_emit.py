@@ -163,3 +163,81 @@ async def test_emitting_to_a_gone_session_is_our_own_error(world: World):
     await session.close()
     with pytest.raises(ThenceError):
         await session.emit(PASSIVATE)
+
+
+HIT = {"resource": "tokens", "kind": "soft", "consumed": 1, "limit": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload"),
+    [
+        ("passivation_requested", {"reason": "manual"}),
+        ("passivation_requested", {"reason": "", "deadline_ms": -1, "node": "n1"}),
+        ("peer_invocation", {"from_session_id": "s"}),
+        ("peer_invocation", {"from_session_id": "s", "from_tenant_id": "t", "correlation_id": "c"}),
+        ("budget_threshold_hit", HIT),
+        ("budget_threshold_hit", {**HIT, "kind": "hard", "message": "m"}),
+    ],
+)
+async def test_a_cluster_event_with_its_fields_is_taken(world: World, type_: str, payload: dict[str, Any]):
+    session = await world.session([])
+    await session.emit({"type": type_, "payload": payload})
+    [event] = await session.events()
+    assert (event.type, dict(event.payload)) == (type_, payload)
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "field"),
+    [
+        ("passivation_requested", {}, "reason"),
+        ("passivation_requested", {"reason": None}, "reason"),
+        ("passivation_requested", {"reason": "r", "deadline_ms": "5"}, "deadline_ms"),
+        ("passivation_requested", {"reason": "r", "deadline_ms": 5.5}, "deadline_ms"),
+        ("passivation_requested", {"reason": "r", "deadline_ms": True}, "deadline_ms"),
+        ("passivation_requested", {"reason": "r", "deadline_ms": None}, "deadline_ms"),
+        ("peer_invocation", {}, "from_session_id"),
+        ("peer_invocation", {"from_session_id": 7}, "from_session_id"),
+        ("peer_invocation", {"from_session_id": "s", "from_tenant_id": 7}, "from_tenant_id"),
+        ("peer_invocation", {"from_session_id": "s", "correlation_id": []}, "correlation_id"),
+        *(("budget_threshold_hit", {k: v for k, v in HIT.items() if k != name}, name) for name in HIT),
+        ("budget_threshold_hit", {**HIT, "consumed": "1"}, "consumed"),
+        ("budget_threshold_hit", {**HIT, "limit": True}, "limit"),
+        ("budget_threshold_hit", {**HIT, "kind": "medium"}, "kind"),
+        ("budget_threshold_hit", {**HIT, "message": 7}, "message"),
+    ],
+)  # fmt: skip
+async def test_a_cluster_event_without_one_of_its_fields_is_refused(
+    world: World, type_: str, payload: dict[str, Any], field: str
+):
+    session = await world.session([])
+    with pytest.raises((ValueError, TypeError), match=f"'{field}'"):
+        await session.emit({"type": type_, "payload": payload})
+    assert await session.events() == []
+
+
+async def test_an_announced_passivation_is_for_readers_and_stops_nothing(world: World):
+    gate = Gate()
+
+    async def hold(request):
+        await gate.await_()
+        return reply("ok")
+
+    session = await world.session([hold])
+    task = asyncio.ensure_future(session.send("go"))
+    await gate.came()
+    await session.emit({"type": "passivation_requested", "payload": {"reason": "drain", "deadline_ms": 1}})
+    await asyncio.sleep(0.3)
+    gate.open()
+    assert (await task).text == "ok"
+
+
+async def test_the_channel_has_its_own_sequence_and_obeys_the_byte_cap_and_zero(world: World):
+    session = await world.session([reply("one")], retention_limits={"max_events_per_run": 0})
+    await session.send("go")
+    for _ in range(3):
+        await session.emit(PASSIVATE)
+    assert await session.events() == []
+    await session.set_retention({"max_events_per_run": 2})
+    await session.emit(PASSIVATE)
+    [event] = await session.events()
+    assert (event.metadata["sequence"], event.metadata["run_id"]) == (3, None)

@@ -9,7 +9,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from thence import Agent, ModelError, SessionOptions, ThenceError, tool
+from thence import Agent, ModelError, Session, SessionOptions, ThenceError, tool
 from thence.events import CLUSTER, PROVISIONAL
 from thence.testing import ScriptedModel, call, reply
 
@@ -29,6 +29,24 @@ class Guard:
 
     def check_before_tool(self, session_id, tool_name):
         return {"decision": "deny", "resource": "tools", "reason": "no"} if tool_name == "add" else None
+
+
+def spoken_to(folder: Path) -> list[dict[str, Any]]:
+    """Events of a run that is steered by its own tool and interrupted by its own model."""
+    sessions: list[Session] = []
+
+    def talk() -> bool:
+        return sessions[0].steer("more")
+
+    def answer(request: Any) -> Any:
+        sessions[0].interrupt("enough")
+        return reply("never")
+
+    with Agent(None, model=ScriptedModel([reply(calls=[call("talk")]), answer]), tools=[talk]) as agent:
+        sessions.append(agent.session(folder))
+        with pytest.raises(ThenceError):
+            sessions[0].send("go")
+        return [event.to_dict() for event in sessions[0].run_events(sessions[0].runs()[0].id)]
 
 
 def test_every_event_of_real_runs_fits_the_schema_and_together_they_use_what_the_engine_says(tmp_path: Path) -> None:
@@ -54,6 +72,9 @@ def test_every_event_of_real_runs_fits_the_schema_and_together_they_use_what_the
             for event in events:
                 valid(event)
                 seen.add(event["type"])
+    for event in spoken_to(tmp_path):
+        valid(event)
+        seen.add(event["type"])
     assert seen <= TYPES
     assert TYPES - seen <= PROVISIONAL | CLUSTER | {"retention_gap"}
 

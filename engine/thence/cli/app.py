@@ -8,6 +8,7 @@ import click
 
 from .. import __version__
 from .demo import demo
+from .doctoring import doctor
 from .errors import complain, reported
 from .following import tail
 from .gate import waive
@@ -16,7 +17,8 @@ from .reading import events, facts, ls, runs, trace
 from .resuming import resume
 from .running import run
 from .showing import show
-from .stopping import cancel
+from .steering import steer
+from .stopping import cancel, interrupt
 from .summing import stats, usage
 from .waiting import answer, approve, reject, waits
 
@@ -55,13 +57,13 @@ def cli() -> None:
     """Long-lived LLM-agent sessions in one SQLite file: run them, and look at what happened.
 
     Commands that read never write, also while a run is live. Exit codes: 0 done, 1 failed, 2 usage, 3 not found,
-    4 busy or taken over, 5 denied by a budget, 8 parked, 130 interrupted.
+    4 busy or taken over, 5 denied by a budget, 6 doctor found a problem, 8 parked, 130 interrupted.
     """
 
 
 COMMANDS = (
-    *(demo, run, resume, waits, approve, reject, answer, cancel, waive),
-    *(ls, show, runs, facts, events, trace, tail, usage, stats),
+    *(demo, run, resume, waits, approve, reject, answer, steer, interrupt, cancel, waive),
+    *(ls, show, runs, facts, events, trace, tail, usage, stats, doctor),
 )
 
 for command in COMMANDS:

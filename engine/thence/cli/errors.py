@@ -14,7 +14,7 @@ from ..options import CALLABLES
 from ..results import SendResult
 from .text import json_text, visible
 
-OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, PARKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 8, 130
+OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, PROBLEM, PARKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 8, 130
 
 _CODES = {
     "NOT_FOUND": NOT_FOUND,

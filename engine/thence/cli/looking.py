@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -190,19 +189,8 @@ class Look:
         return run if life == "alive" else replace(run, state=UNKNOWN_OWNER)
 
     def life(self, owner: str) -> Life:
-        """Whether the process called ``owner`` lives. Unlike a writer's probe this removes nothing."""
-        try:
-            descriptor = os.open(locks.owner_path(self.path, owner), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except FileNotFoundError:
-            return "dead"
-        except (OSError, ValueError):
-            return "unknown"
-        try:
-            return "dead" if locks.try_lock(descriptor, shared=True) else "alive"
-        except OSError:
-            return "unknown"
-        finally:
-            os.close(descriptor)
+        """Whether the process called ``owner`` lives."""
+        return locks.look(self.path, owner)
 
     def facts(self, session: SessionRow, after_seq: int = 0) -> Iterator[RawFact]:
         """Facts of the live branch, in order, as they are stored: also kinds that this version does not know."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..canonical import Json, check_text
 from ..chat import Model
-from ..effects import Commit, Flow, Stopped
+from ..effects import Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
 from ..hooking import Hook
@@ -27,6 +27,7 @@ from ..steps import Traits
 from ..verification import Verification, Verifier, is_gated, verification_of
 from .env import HostEnv
 from .guard import Guarded, check_not_inside
+from .guard_process import ProcessGuard, isolated
 from .hooks import Hooks
 from .reread import NAME as REREAD
 from .reread import reread_tool
@@ -139,6 +140,7 @@ class SessionCore:
     permissions: PermissionPolicy | None = None
     requires: tuple[str, ...] = ()
     hooks: Hooks = field(default_factory=Hooks)
+    guard_isolation: str = "thread"
     log: Log | None = None
     closed: bool = False
     verifier: Verifier | None = None
@@ -159,6 +161,20 @@ class SessionCore:
         if hook.event_type == "session_end":
             self.agent.with_last_words.add(self)
         return self.hooks.add(hook)
+
+    def install_guard(self, guard: object | None, timeout_ms: int) -> None:
+        """Another guard, from the next check on; the one before it is let go."""
+        held, before = isolated(guard, self.guard_isolation), self.guard
+        if isinstance(held, ProcessGuard):
+            held.start()
+        self.guard = None if held is None else Guarded(held, timeout_ms)
+        if before is not None and isinstance(before.guard, ProcessGuard):
+            before.guard.close()
+
+    def let_guard_go(self) -> None:
+        """Nothing more is asked of the guard."""
+        if self.guard is not None and isinstance(self.guard.guard, ProcessGuard):
+            self.guard.guard.close()
 
     def unrecorded(self) -> tuple[Op, ...]:
         """What the next run must write about the session: callables it was given after the opening (§2)."""
@@ -231,61 +247,23 @@ class SessionCore:
         return value
 
 
-class PlainWorld:
-    """The world of flows that run no turn: a clock and nothing else."""
-
-    def __init__(self, env: HostEnv) -> None:
-        self._env = env
-
-    def interpret(self, effect: Any) -> Flow[Any]:
-        """No other effect is known here."""
-        raise TypeError(f"{type(effect).__name__} belongs to a turn")
-
-    def committed(self, effect: Commit) -> None:
-        """Nobody watches."""
-
-    def now_ms(self) -> int:
-        """The clock."""
-        return self._env.clock.now_ms()
-
-    def is_guarded(self) -> bool:
-        """Nothing here is."""
-        return False
-
-    def is_hooked(self, event_type: str) -> bool:
-        """Nothing here is."""
-        return False
-
-    def inbox_due(self) -> bool:
-        """Nobody's inbox is looked into."""
-        return False
-
-    def stop_now(self) -> Stopped | None:
-        """Short flows are not stopped."""
-        return None
-
-    def cancelled(self) -> bool:
-        """Short flows are cancelled as any other call is."""
-        return False
-
-
 def new_owner() -> str:
     """A name for this process that no other ever had."""
     return secrets.token_hex(8)
 
 
-def check_prompt(prompt: object) -> str:
-    """Return the prompt if it can be sent.
+def check_prompt(prompt: object, name: str = "prompt") -> str:
+    """Return the prompt if it can be sent; ``name`` is what the argument is called.
 
     Raises:
         TypeError: not a string.
         ValueError: blank, a lone surrogate, or over 16 MiB.
     """
     if not isinstance(prompt, str):
-        raise TypeError(f"'prompt' must be a string, not {type(prompt).__name__}")
+        raise TypeError(f"'{name}' must be a string, not {type(prompt).__name__}")
     if not prompt.strip():
-        raise ValueError("'prompt' must not be empty or whitespace")
-    check_text(prompt, "prompt")
+        raise ValueError(f"'{name}' must not be empty or whitespace")
+    check_text(prompt, name)
     if len(prompt) > 4_000_000 and len(prompt.encode()) > MAX_PROMPT_BYTES:
-        raise ValueError(f"'prompt' has {len(prompt.encode())} bytes; the limit is {MAX_PROMPT_BYTES}")
+        raise ValueError(f"'{name}' has {len(prompt.encode())} bytes; the limit is {MAX_PROMPT_BYTES}")
     return prompt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..effects import Commit, Effect, Flow, IsGuarded, IsHooked, Now, Read, SafePoint, Stopped
+from ..effects import Commit, Effect, Flow, IsGuarded, IsHooked, IsSteered, Now, Read, SafePoint, Stopped
 from ..plan import Store
 from .jobs import Item, Spawn
 from .workers import Workers
@@ -46,6 +46,8 @@ class World(Protocol):
     def is_guarded(self) -> bool: ...
 
     def is_hooked(self, event_type: str) -> bool: ...
+
+    def is_steered(self) -> bool: ...
 
     def inbox_due(self) -> bool: ...
 
@@ -165,6 +167,8 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return world.is_hooked(effect.event_type)
         if isinstance(effect, SafePoint) and not world.inbox_due():
             return world.stop_now()
+        if isinstance(effect, IsSteered) and not world.inbox_due():
+            return world.is_steered()
         if isinstance(effect, Take):
             return await _take(mailbox, effect.timeout_s, world)
         if isinstance(effect, Start):

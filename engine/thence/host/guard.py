@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .. import budget
 from ..budget import GuardDecision
 from ..chat import Usage
 from ..effects import AskGuard, Flow
 from ..errors import SessionError
-from .drive import Start, Take
-from .jobs import Finished, Job, Post, Spawn
-from .stuck import StuckThreads
+from .drive import Start
+from .guard_pool import MAX_ALL, MAX_PER_GUARD, POOL
+from .guard_process import ProcessGuard
+from .jobs import Finished, Item, Job, Post, Spawn, Wake
 
 log = logging.getLogger("thence.guard")
 
-STUCK = StuckThreads("guard")
-
 _inside = threading.local()
 """On a guard's thread: the id of the session that it is asked about."""
+
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,7 @@ class Guarded:
 
 @dataclass(slots=True)
 class _Answer:
-    value: object = None
-    error: BaseException | None = None
+    decision: GuardDecision = budget.ALLOW
     ended: float = 0.0
 
 
@@ -52,64 +54,104 @@ def check_not_inside(session_id: str) -> None:
 
 def stuck_threads() -> int:
     """How many guard threads are past their limit and still running, in this process."""
-    return STUCK.count
+    return POOL.late()
 
 
 def ask_guard(
-    guarded: Guarded | None, effect: AskGuard, session_id: str, post: Post, stopped: Callable[[], bool]
+    guarded: Guarded | None,
+    effect: AskGuard,
+    session_id: str,
+    post: Post,
+    take: Callable[[float | None], Flow[Item | None]],
+    stopped: Callable[[], bool],
 ) -> Flow[GuardDecision]:
     """Ask the guard on a worker thread and judge the answer by the clock read where it ended.
 
-    When the run is to stop the answer does not matter any more: the safe point that follows every check stops it.
+    All that is the guard's own code runs there: looking its method up, calling it, reading what it returned. When the
+    run is to stop the answer does not matter any more: the safe point that follows every check stops it.
     """
-    if guarded is None:
+    if guarded is None or _lacks(guarded.guard, effect.method):
         return budget.ALLOW
     name, guard = effect.method, guarded.guard
-    try:
-        method = getattr(guard, name, None)
-    except Exception as error:  # noqa: BLE001 - a guard that raises denies
-        return _settle(name, budget.raised(name, error))
-    if method is None:
-        return budget.ALLOW
-    reason = STUCK.no_room(guard)
-    if reason is not None:
-        return _settle(name, budget.unavailable(name, reason))
-    argument = effect.argument
-    value = argument.to_dict() if isinstance(argument, Usage) else argument
-    job, answer = Job("guard", name), _Answer()
     deadline = time.monotonic() + guarded.timeout_ms / 1000
+    while (place := POOL.enter(guard, lambda: post(Wake()))) != "in":
+        why = _full(guard) if place == "full" else f"no thread was free for it within {guarded.timeout_ms}ms"
+        if place == "full" or time.monotonic() >= deadline:
+            return _settle(name, budget.unavailable(name, why))
+        if stopped():
+            return budget.ALLOW
+        yield from take(deadline)
+    job, answer = Job("guard", name), _Answer()
+    try:
+        yield Start(Spawn(job, plain=_call(guard, effect, session_id, deadline, job, answer, post)))
+    except (RuntimeError, MemoryError) as error:
+        POOL.leave(guard, job)
+        return _settle(name, budget.unavailable(name, f"no thread could be started: {error}"))
+    while not job.finished and not stopped() and time.monotonic() < deadline:
+        yield from take(deadline)
+    if not job.finished:
+        POOL.give_up(guard, job)
+        if isinstance(guard, ProcessGuard):
+            guard.kill()
+        return budget.ALLOW if stopped() else _settle(name, budget.late(name, guarded.timeout_ms))
+    if answer.ended > deadline:
+        return _settle(name, budget.late(name, guarded.timeout_ms))
+    return _settle(name, answer.decision)
+
+
+def _call(
+    guard: object, effect: AskGuard, session_id: str, deadline: float, job: Job, answer: _Answer, post: Post
+) -> Callable[[], None]:
+    name = effect.method
+    argument = effect.argument.to_dict() if isinstance(effect.argument, Usage) else effect.argument
 
     def call() -> None:
         _inside.session_id = session_id
         try:
-            answer.value = method(session_id, value)
+            answer.decision = _decide(guard, name, session_id, argument, deadline)
         except BaseException as error:  # noqa: BLE001 - a guard that raises denies
-            answer.error = error
+            answer.decision = budget.raised(name, error)
         _inside.session_id = None
         answer.ended = time.monotonic()
         job.finished = True
-        STUCK.leave(guard, job)
+        POOL.leave(guard, job)
         post(Finished(job))
 
-    yield Start(Spawn(job, plain=call))
-    while not job.finished and not stopped() and (left := deadline - time.monotonic()) > 0:
-        yield Take(left)
-    if not job.finished:
-        STUCK.enter(guard, job)
-        if stopped():
-            return budget.ALLOW
-        return _settle(name, budget.late(name, guarded.timeout_ms))
-    if answer.ended > deadline:
-        return _settle(name, budget.late(name, guarded.timeout_ms))
-    if answer.error is not None:
-        return _settle(name, budget.raised(name, answer.error))
-    if name == "record_after_llm":
+    return call
+
+
+def _decide(guard: Any, name: str, session_id: str, argument: object, deadline: float) -> GuardDecision:
+    if isinstance(guard, ProcessGuard):
+        return guard.decide(name, session_id, argument, deadline)
+    method = getattr(guard, name, None)
+    if method is None:
         return budget.ALLOW
-    return budget.read_decision(name, answer.value)
+    value = method(session_id, argument)
+    return budget.ALLOW if name == "record_after_llm" else budget.read_decision(name, value)
+
+
+def _lacks(guard: object, name: str) -> bool:
+    """Whether the guard has no such method, as far as can be told without running its code."""
+    if isinstance(guard, ProcessGuard):
+        return False
+    found = inspect.getattr_static(guard, name, _MISSING)
+    if found is not _MISSING:
+        return found is None
+    kind = type(guard)
+    plain = inspect.getattr_static(kind, "__getattribute__") is object.__getattribute__
+    return plain and inspect.getattr_static(kind, "__getattr__", _MISSING) is _MISSING
 
 
 def _settle(name: str, decision: GuardDecision) -> GuardDecision:
     if name != "record_after_llm":
         return decision
-    log.warning("record_after_llm was ignored: %s", decision.reason)
+    if decision.decision == "deny":
+        log.warning("record_after_llm was ignored: %s", decision.reason)
     return budget.ALLOW
+
+
+def _full(guard: object) -> str:
+    own = POOL.late_of(guard) >= MAX_PER_GUARD
+    if own:
+        return f"{MAX_PER_GUARD} of its calls are still running past their time limit"
+    return f"{MAX_ALL} guard calls of this process are still running past their time limit"

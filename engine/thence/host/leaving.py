@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from ..effects import Flow, Stopped
 from ..hooking import HookContext
-from .core import STOP_WAIT_S, AgentCore, PlainWorld, SessionCore
+from .core import STOP_WAIT_S, AgentCore, SessionCore
 from .drive import AsyncMailbox, SyncMailbox, Take, adrive, drive
 from .hooks import HookDesk, Waiting
 from .jobs import Item, Post
+from .plain_world import PlainWorld
 from .running import LEAVING
 
 EXIT = Stopped("interrupt", "the interpreter exits", grace_ms=500)
@@ -34,13 +35,13 @@ def watch_exit(core: AgentCore) -> None:
     _open.add(core)
 
 
-def close_now(core: AgentCore) -> None:
+def close_now(core: AgentCore, stopped: Stopped = LEAVING, wait_s: float = STOP_WAIT_S) -> None:
     """Interrupt live runs, wait for them, close the file. Idempotent."""
     if core.closed:
         return
     core.closed = True
-    _stop_all(core, LEAVING)
-    _wait_all(core, STOP_WAIT_S)
+    _stop_all(core, stopped)
+    _wait_all(core, wait_s)
     for session in list(core.with_last_words):
         end_session(session)
     _close_model(core)
@@ -48,13 +49,13 @@ def close_now(core: AgentCore) -> None:
     _forget(core)
 
 
-async def close_soon(core: AgentCore) -> None:
+async def close_soon(core: AgentCore, stopped: Stopped = LEAVING, wait_s: float = STOP_WAIT_S) -> None:
     """The same without blocking the loop that the runs are on."""
     if core.closed:
         return
     core.closed = True
-    _stop_all(core, LEAVING)
-    until = time.monotonic() + STOP_WAIT_S
+    _stop_all(core, stopped)
+    until = time.monotonic() + wait_s
     while core.live and time.monotonic() < until:  # noqa: ASYNC110 - the runs may be on another loop
         await asyncio.sleep(0.01)
     for session in list(core.with_last_words):

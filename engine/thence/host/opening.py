@@ -22,6 +22,7 @@ from ..rows import encode_row
 from .core import AgentCore, SessionCore
 from .env import HostEnv, build_env
 from .guard import Guarded
+from .guard_process import ProcessGuard, isolated
 
 
 def open_session(
@@ -36,6 +37,7 @@ def open_session(
     env = agent.env if chosen.host_env is None else build_env(chosen.host_env)
     model = agent.model if chosen.model is None else resolve_model(chosen.model)
     folder = None if workspace is None else check_workspace(workspace)
+    held = isolated(chosen.guard, chosen.guard_isolation)
     session_id = chosen.session_id or (yield from _free_session_id(env))
     row = yield from Read(reads.session(session_id))
     if row is None and chosen.session_id is not None and (yield from Read(reads.session_without_index(session_id))):
@@ -48,7 +50,9 @@ def open_session(
         row = yield from _create(agent, env, session_id, chosen, folder or check_workspace("."))
     else:
         row = yield from _reopen(chosen, row, folder)
-    guard = None if chosen.guard is None else Guarded(chosen.guard, limits_of(row.options).budget_guard_timeout_ms)
+    guard = None if held is None else Guarded(held, limits_of(row.options).budget_guard_timeout_ms)
+    if isinstance(held, ProcessGuard):
+        held.start()
     core = SessionCore(
         agent=agent,
         session_pk=row.session_pk,
@@ -62,6 +66,7 @@ def open_session(
         permissions=chosen.permissions,
         requires=row.requires,
         verifier=chosen.verifier,
+        guard_isolation=chosen.guard_isolation,
     )
     for hook in chosen.hooks:
         core.add_hook(hook)

@@ -9,7 +9,7 @@ from .. import inbox, reads, sessions, watching
 from ..canonical import Json, check_text, dumps, loads
 from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
-from ..events import Event, EventPage, NewEvent
+from ..events import Event, EventPage, NewEvent, check_cluster
 from ..facts import Fact
 from ..identity import TAG_NAMES, check_id
 from ..limits import parse_retention
@@ -97,7 +97,8 @@ def current_run(core: SessionCore) -> Flow[Run | None]:
     return run if run is not None and run.state == run.status and not run.is_terminal else None
 
 
-def _stream_of(core: SessionCore, run_id: str | None) -> Flow[int | None]:
+def stream_of(core: SessionCore, run_id: str | None) -> Flow[int | None]:
+    """Number of a run's stream, or of the session's own channel; None for a run of no or another session."""
     if run_id is None:
         return -core.session_pk
     identity = yield from Read(reads.run_identity(check_id(run_id, "run_id")))
@@ -111,7 +112,7 @@ def event_page(core: SessionCore, run_id: str | None, after_sequence: int | None
     if not 0 <= limit <= MAX_PAGE:
         raise ValueError(f"'limit' must be between 0 and {MAX_PAGE}")
     check_cursor(after_sequence)
-    stream = yield from _stream_of(core, run_id)
+    stream = yield from stream_of(core, run_id)
     if stream is None:
         return None
     metadata: dict[str, Any] = {"run_id": run_id, "session_id": core.session_id, **core.tags.given()}
@@ -178,7 +179,7 @@ def list_traces(core: SessionCore) -> Flow[list[TraceEvent]]:
 def emit(core: SessionCore, event: NewEvent) -> Flow[None]:
     """Put a host's event on the stream of the live run, or on the session's own channel when none is live."""
     live = yield from current_run(core)
-    stream = yield from _stream_of(core, live.id if live else None)
+    stream = yield from stream_of(core, live.id if live else None)
     now = yield from Now()
     if stream is not None:
         yield from Commit(inbox.tell_owner(stream, "event", event.payload, now_ms=now, type=event.type))
@@ -203,7 +204,7 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     if live.owner == core.agent.store.owner and operation is not None:
         operation.request_stop(stopped)
         return True
-    stream = yield from _stream_of(core, live.id)
+    stream = yield from stream_of(core, live.id)
     now = yield from Now()
     if stream is not None:
         payload = {"reason": stopped.reason}
@@ -233,7 +234,7 @@ def check_event(event: object) -> NewEvent:
 
     Raises:
         TypeError: something else.
-        ValueError: a blank type, or a payload that is not a JSON object.
+        ValueError: a blank type, a payload that is not a JSON object, or a cluster event without one of its fields.
     """
     if isinstance(event, Event | NewEvent):
         kind, payload = event.type, event.payload
@@ -246,4 +247,5 @@ def check_event(event: object) -> NewEvent:
     if not isinstance(payload, Mapping):
         raise TypeError("'payload' must be a mapping")
     value = dict(cast("Mapping[str, Json]", payload))
+    check_cluster(kind, value)
     return NewEvent(kind, loads(dumps(value)))

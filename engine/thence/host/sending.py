@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import inflight, reads, writes
+from .. import inbox, inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
@@ -79,7 +79,9 @@ def _begin(order: Order, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]
     event = start_of_run(order.prompt)
     kept = writes.keep_blobs(ids.session_pk, blobs)
     said = writes.record_events(ids, (event,), now)
-    plan = Plan((*order.unrecorded(), *run, *kept, *ops, *said), durable=order.begun is not None)
+    # What was said to an earlier turn and not read in it is not meant for this one.
+    forgotten = inbox.forget_steers(ids)
+    plan = Plan((*order.unrecorded(), *run, forgotten, *kept, *ops, *said), durable=order.begun is not None)
     world.station.enter(ids)
     returned = yield from Commit(plan, (event,), now)
     log.add(facts)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .. import inbox
 from ..chat import Model
@@ -28,6 +29,9 @@ from .toolkit import Tool
 
 DELTA_S = 0.05
 """Readers in other processes see a piece of an answer soon enough for the 100 ms of §10."""
+
+GRACE_MS = 5000
+"""How long running tools may still land when somebody interrupts a run and does not say."""
 
 POLL_S = 0.25
 """The owner looks into the inbox at least this often while it works (§8)."""
@@ -58,6 +62,8 @@ class Station:
         self.around, self.post = around, post
         self.ids: RunIds | None = None
         self.stopped: Stopped | None = None
+        self.steered = False
+        self.drained_by = math.inf
         self.next_sequence = 0
         self.next_delta = 1
         self._last_ms = 0
@@ -79,7 +85,11 @@ class Station:
             self.next_sequence, self.next_delta = 0, 1
 
     def request_stop(self, stopped: Stopped) -> None:
-        """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it."""
+        """Ask the run to stop at its next safe point; a cancel outranks an interrupt that came before it.
+
+        Tools may land as long as the most impatient of those who ask allows.
+        """
+        self.drained_by = min(self.drained_by, time.monotonic() + stopped.grace_ms / 1000)
         if self.stopped is None or (stopped.kind == "cancel" and self.stopped.kind != "cancel"):
             self.stopped = stopped
         self.post(Wake())
@@ -110,6 +120,11 @@ class Station:
         """Whether the run is to stop, by what is known here and in the inbox."""
         yield from self._poll_inbox()
         return self.stopped
+
+    def look_for_steers(self) -> Flow[bool]:
+        """Whether a message waits for this run, by what is in the inbox now."""
+        yield from self._poll_inbox()
+        return self.steered
 
     def inbox_due(self) -> bool:
         """Whether it is time to look into the inbox."""
@@ -158,7 +173,8 @@ class Station:
         ids = self.ids
         if ids is None or ids.run_pk is None:
             return
-        rows = yield from Read(inbox.waiting(ids.session_pk))
+        found = yield from Read(inbox.waiting(ids.session_pk))
+        rows, self.steered = found.rows, found.steered
         events = [row for row in rows if row.kind == "event"]
         if events:
             now = self.now_ms()
@@ -169,5 +185,7 @@ class Station:
             yield from Commit(inbox.drop(ids, [row.number for row in orders]))
         for order in orders:
             if order.stream_pk in self._answers_for:
-                stop = Stopped("cancel" if order.kind == "cancel" else "interrupt", order.reason())
-                self.request_stop(stop)
+                deadline = order.deadline_ms()
+                grace = GRACE_MS if deadline is None else max(0, deadline - self.now_ms())
+                kind: Literal["cancel", "interrupt"] = "cancel" if order.kind == "cancel" else "interrupt"
+                self.request_stop(Stopped(kind, order.reason(), grace))

@@ -72,7 +72,7 @@ class ToolBench:
         for running in self._running.values():
             running.job.dropped = True
         until = time.monotonic() + effect.grace_ms / 1000
-        while self._running and time.monotonic() < until:
+        while self._running and time.monotonic() < (until := min(until, self._station.drained_by)):
             one = yield from self._next(until)
             if one is not None:
                 landed.append(one)

@@ -18,6 +18,7 @@ from ..effects import (
     DrainTools,
     Effect,
     Flow,
+    IsSteered,
     RunVerification,
     SafePoint,
     StartTool,
@@ -56,6 +57,7 @@ class RunWorld:
             Backoff: self._backoff,
             SafePoint: lambda effect: station.safe_point(),
             RunVerification: self._verify,
+            IsSteered: lambda effect: station.look_for_steers(),
         }
 
     def interpret(self, effect: Effect[Any]) -> Flow[Any]:
@@ -86,6 +88,10 @@ class RunWorld:
         if self.station.around.hooks.start_once():
             yield from self._desk.ask(HookContext("session_start", session_id))
 
+    def is_steered(self) -> bool:
+        """Whether a message waited when the inbox was last looked into."""
+        return self.station.steered
+
     def inbox_due(self) -> bool:
         """Whether a safe point must look into the inbox first."""
         return self.station.inbox_due()
@@ -104,7 +110,12 @@ class RunWorld:
         session_id = station.ids.session_id if station.ids else ""
         return (
             yield from ask_guard(
-                station.around.guard(), effect, session_id, station.post, lambda: station.stopped is not None
+                station.around.guard(),
+                effect,
+                session_id,
+                station.post,
+                station.take,
+                lambda: station.stopped is not None,
             )
         )
 

@@ -118,6 +118,22 @@ def probe(path: Path, owner: str) -> Literal["alive", "dead"]:
         os.close(descriptor)
 
 
+def look(path: Path, owner: str) -> Literal["alive", "dead", "unknown"]:
+    """As :func:`probe`, for whoever only looks: this removes nothing, and says when it cannot tell."""
+    try:
+        descriptor = os.open(owner_path(path, owner), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError:
+        return "dead"
+    except (OSError, ValueError):
+        return "unknown"
+    try:
+        return "dead" if try_lock(descriptor, shared=True) else "alive"
+    except OSError:
+        return "unknown"
+    finally:
+        os.close(descriptor)
+
+
 def living_owners(path: Path, *, besides: str) -> list[str]:
     """Names of the other processes that hold an owner file beside ``path``."""
     prefix = owner_path(path, "").name

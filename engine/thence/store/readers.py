@@ -168,7 +168,8 @@ class AsyncReaders:
             await asyncio.wait({connecting})
             if connecting.cancelled() or connecting.exception() is not None:
                 # A loop that ends cancels the connecting as well: aiosqlite then tells its thread to stop and does not
-                # wait, and the thread's last word would find the loop closed.
+                # wait, and the thread's last word would find the loop closed. Cancelled before its first step, it has
+                # not started the thread.
                 thread = made[0]._thread  # pyright: ignore[reportPrivateUsage]
                 if thread.ident is not None:
                     await asyncio.to_thread(thread.join)
