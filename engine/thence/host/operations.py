@@ -199,7 +199,8 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     if live is None or (run_id is not None and live.id != run_id):
         return False
     if live.status == "parked":
-        return (yield from _stop_parked(core, stopped))
+        # An interrupt finds nothing to interrupt: the run can go on as it is.
+        return stopped.kind == "cancel" and (yield from cancel_parked(core, live.id, stopped.reason))
     operation = core.agent.live.get(core.session_id)
     if live.owner == core.agent.store.owner and operation is not None:
         operation.request_stop(stopped)
@@ -209,15 +210,6 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     if stream is not None:
         payload = {"reason": stopped.reason}
         yield from Commit(inbox.tell_owner(stream, stopped.kind, payload, now_ms=now, request_id=request_id))
-    return True
-
-
-def _stop_parked(core: SessionCore, stopped: Stopped) -> Flow[bool]:
-    """A cancel ends a parked run; an interrupt finds nothing to interrupt."""
-    last = yield from Read(reads.last_run(core.session_pk))
-    if stopped.kind != "cancel" or last is None or last.status != "parked":
-        return False
-    yield from cancel_parked(core, last, stopped.reason)
     return True
 
 

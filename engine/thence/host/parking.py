@@ -17,9 +17,9 @@ from ..runs import Run
 from ..turn import Turn
 from ..waits import YES_OR_NO, Wait, check_value
 from ..writes import RunIds
-from .admitting import Assignment, Order, claim, give_back, make_order
+from .admitting import Order, give_back
 from .core import AgentCore, SessionCore
-from .loading import catch_up
+from .short import shortly
 from .world import RunWorld
 
 REFUSALS = {
@@ -138,18 +138,18 @@ def confirm(core: SessionCore, call_key: str, approved: bool, reason: str | None
     yield from answer(core, about[-1].id, value, None, by)
 
 
-def cancel_parked(core: SessionCore, last: LastRun, reason: str) -> Flow[None]:
-    """End a parked run for ever: its calls get results, its waits are closed."""
-    order = make_order(core, Assignment())
-    ids = yield from claim(order)
-    try:
-        log = Log(ids.branch_pk, ids.session_pk)
-        yield from catch_up(log)
+def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool]:
+    """End a parked run for ever: its calls get results, its waits are closed. False when it is parked no more."""
+
+    def body(ids: RunIds, log: Log, last: LastRun | None) -> Flow[bool]:
+        if last is None or last.run_id != run_id or last.status != "parked":
+            yield from give_back(ids)
+            return False
         ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-        turn = Turn(ids, log, order.setup)
+        turn = Turn(ids, log, core.setup(streaming=False))
         turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
         yield from turn.rounds.settle_cancelled(reason)
         yield from turn.endings.end("cancelled", "CANCELLED", reason)
-    except Exception:
-        yield from give_back(ids)
-        raise
+        return True
+
+    return (yield from shortly(core, body))

@@ -47,7 +47,7 @@ def passivate(core: SessionCore, deadline_ms: int | None) -> Flow[bool]:
     operation = core.agent.live.get(core.session_id)
     if operation is not None:
         operation.request_stop(Stopped("interrupt", REASON, grace_ms))
-    elif (live := (yield from current_run(core))) is not None:
+    elif (live := (yield from current_run(core))) is not None and live.status != "parked":
         stream = yield from stream_of(core, live.id)
         payload = {"reason": REASON} if deadline_ms is None else {"reason": REASON, "deadline_ms": deadline_ms}
         if stream is not None:

@@ -5,42 +5,21 @@ It claims the session as a turn does, appends one fact to the open turn, and let
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import replace
 
-from .. import reads, writes
+from .. import writes
 from ..canonical import Json, check_text, dumps, loads
 from ..codec import encode
-from ..effects import Commit, Flow, Now, Read, Stopped
-from ..errors import SessionBusy, SessionError
+from ..effects import Commit, Flow, Now
+from ..errors import SessionError
 from ..facts import NewFact, Reported, Waived, turn_key
+from ..log import Log
 from ..plan import Plan
+from ..reads import LastRun
 from ..state import Phase, State
-from .admitting import Assignment, claim, give_back, log_of, make_order
-from .core import STOP_WAIT_S, SessionCore
-from .drive import Take
-
-LOOK_S = 0.01
-
-
-class _Short:
-    """The session's live operation while the fact is written: too short to be stopped."""
-
-    stopping = False
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-
-    def request_stop(self, stopped: Stopped) -> None:
-        """Whoever leaves waits for it instead."""
-
-    def look_again(self) -> None:
-        """It takes nothing from the inbox."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it is over."""
-        return self.done.wait(timeout_s)
+from ..writes import RunIds
+from .core import SessionCore
+from .short import shortly
 
 
 def check_waiver(digest: object, reason: object) -> Waived:
@@ -72,38 +51,17 @@ def tell_gate(core: SessionCore, payload: Reported | Waived) -> Flow[None]:
         SessionError: no turn waits at the gate, or its changes are others.
         SessionBusy: another operation is active.
     """
-    operation = _Short()
-    yield from _admit(core, operation)
-    try:
-        order = make_order(core, Assignment(), admitted=True)
-        order.log = None
-        ids = yield from claim(order)
-        try:
-            log = yield from log_of(order, ids)
-            last = yield from Read(reads.last_run(ids.session_pk))
-            fact = _fact(core.session_id, log.state, payload)
-            if last is None:
-                raise SessionError(f"the log of session '{core.session_id}' has an open turn and no run")
-            now = yield from Now()
-            by_run = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-            ops, _, _ = writes.append(by_run, log.head, () if fact is None else (fact,), now)
-            yield from Commit(Plan((*(ops if fact else ()), writes.release(ids)), durable=True))
-        except Exception:
-            yield from give_back(ids)
-            raise
-        core.keep_log(None)
-    finally:
-        core.agent.dismiss(core.session_id, operation)
-        operation.done.set()
 
+    def body(ids: RunIds, log: Log, last: LastRun | None) -> Flow[None]:
+        fact = _fact(core.session_id, log.state, payload)
+        if last is None:
+            raise SessionError(f"the log of session '{core.session_id}' has an open turn and no run")
+        now = yield from Now()
+        by_run = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
+        ops, _, _ = writes.append(by_run, log.head, () if fact is None else (fact,), now)
+        yield from Commit(Plan((*(ops if fact else ()), writes.release(ids)), durable=True))
 
-def _admit(core: SessionCore, operation: _Short) -> Flow[None]:
-    """Wait for an operation that is already on its way out, as a turn does."""
-    until = time.monotonic() + STOP_WAIT_S
-    while core.agent.admit(core.session_id, operation) is not None:
-        if time.monotonic() >= until:
-            raise SessionBusy(core.session_id, holder=core.agent.store.owner)
-        yield Take(LOOK_S)
+    yield from shortly(core, body)
 
 
 def _fact(session_id: str, state: State, payload: Reported | Waived) -> NewFact | None:
