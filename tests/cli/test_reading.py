@@ -11,17 +11,31 @@ import subprocess
 import pytest
 from click.testing import CliRunner, Result
 
-from thence import Agent, SessionOptions
+from thence import Agent, PermissionPolicy, Question, SessionOptions
 from thence.cli.app import cli
 from thence.testing import ScriptedModel, call, reply
 
-WRITING = ("run", "resume", "steer", "interrupt", "cancel", "demo")
-COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats", "doctor")
+COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats", "waits", "doctor")
+ACTING = ("run", "resume", "steer", "interrupt", "cancel", "demo", "approve", "reject", "answer", "waive")
 
 
 def words_for(command: str, filled) -> list[str]:
     target = {"events": filled.run_id, "tail": filled.run_id}.get(command, filled.session_id)
-    return [command] if command in ("ls", "usage", "stats", "doctor") else [command, target]
+    return [command] if command in ("ls", "usage", "stats", "waits", "doctor") else [command, target]
+
+
+@pytest.fixture
+def parked(filled):
+    """The filled file, with a run that waits for a person."""
+
+    def pay(cents: int) -> str:
+        raise AssertionError("nobody has approved it")
+
+    model = ScriptedModel([reply(calls=[call("pay", {"cents": 500})])])
+    with Agent(filled.path, model=model, tools=[pay]) as agent:
+        options = SessionOptions(session_id="w-0", permission_policy=PermissionPolicy(ask=("pay",)))
+        assert agent.session(".", options).send("Pay it.").status == "parked"
+    return filled
 
 
 @pytest.fixture
@@ -39,8 +53,8 @@ def invoke(filled, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_form(invoke, filled, command):
-    words = words_for(command, filled)
+def test_each_form(invoke, parked, command):
+    words = words_for(command, parked)
     for where in ([*words, "--json"], ["--json", *words]):
         result = invoke(*where)
         assert (result.exit_code, result.stderr) == (0, "")
@@ -165,7 +179,7 @@ def test_what_is_wrong(invoke, tmp_path, monkeypatch, words, code, message):
     assert not (tmp_path / "nothing.db").exists()
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *WRITING])
+@pytest.mark.parametrize("command", [*COMMANDS, *ACTING])
 def test_each_command_has_help(invoke, command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -175,7 +189,7 @@ def test_each_command_has_help(invoke, command):
 
 
 def test_no_command_is_untested(invoke):
-    assert set(cli.commands) == {*COMMANDS, *WRITING}
+    assert set(cli.commands) == {*COMMANDS, *ACTING}
 
 
 @pytest.mark.parametrize("content", [b"", b"text" * 300, None])
@@ -195,11 +209,11 @@ def test_other_files_are_refused_untouched(invoke, tmp_path, content):
     assert not [name for name in os.listdir(tmp_path) if name.startswith("other.db-")]
 
 
-def test_nothing_is_left_behind(shell, filled, listing, tmp_path):
-    before = listing(tmp_path), filled.path.read_bytes()
+def test_nothing_is_left_behind(shell, parked, listing, tmp_path):
+    before = listing(tmp_path), parked.path.read_bytes()
     for command in COMMANDS:
-        shell.ok(*words_for(command, filled))
-    assert (listing(tmp_path), filled.path.read_bytes()) == before
+        shell.ok(*words_for(command, parked))
+    assert (listing(tmp_path), parked.path.read_bytes()) == before
 
 
 # For root a mode says nothing, unless it gives up the right to overrule it.
@@ -208,11 +222,11 @@ POWERLESS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if o
 
 @pytest.mark.skipif(bool(POWERLESS) and shutil.which("setpriv") is None, reason="nothing is read-only for root")
 @pytest.mark.parametrize("live", [False, True])
-def test_in_a_folder_that_cannot_be_written(shell, filled, listing, tmp_path, live):
+def test_in_a_folder_that_cannot_be_written(shell, parked, listing, tmp_path, live):
     folder = tmp_path / "frozen"
     folder.mkdir()
     path = folder / "thence.db"
-    shutil.copy(filled.path, path)
+    shutil.copy(parked.path, path)
     # somebody else's connection: its -wal holds what is read then
     other = sqlite3.connect(path, isolation_level=None)
     if live:
@@ -225,7 +239,7 @@ def test_in_a_folder_that_cannot_be_written(shell, filled, listing, tmp_path, li
         before = listing(folder)
         assert subprocess.run([*POWERLESS, "touch", str(folder / "x")], check=False, capture_output=True).returncode
         for command in COMMANDS:
-            done = shell.run("--db", str(path), *words_for(command, filled), under=POWERLESS)
+            done = shell.run("--db", str(path), *words_for(command, parked), under=POWERLESS)
             assert (done.returncode, done.stderr) == (0, ""), done
         found = json.loads(shell.run("--db", str(path), "ls", "--json", under=POWERLESS).stdout)
         assert found[0]["principal"] == ("late" if live else None)
@@ -242,6 +256,12 @@ def test_hostile_text_is_only_shown(invoke, filled, monkeypatch):
     model = ScriptedModel([reply(calls=[call(evil, {evil: evil})]), reply(evil)], name=evil)
     with Agent(filled.path, model=model) as agent:
         run_id = agent.session(".", SessionOptions(session_id=evil, tenant_id=evil)).send(evil).run_id
+
+    def ask(text: str) -> str:
+        raise Question(text)
+
+    with Agent(filled.path, model=ScriptedModel([reply(calls=[call("ask", {"text": evil})])]), tools=[ask]) as agent:
+        assert agent.session(".", SessionOptions(session_id=evil + "q")).send(evil).status == "parked"
     for words in (
         ["ls"],
         ["show", evil],
@@ -252,12 +272,13 @@ def test_hostile_text_is_only_shown(invoke, filled, monkeypatch):
         ["facts", evil],
         ["trace", evil],
         ["usage"],
+        ["waits"],
     ):
         for form in ([], ["--json"], ["--nl"]):
             result = invoke(*words, *form)
             assert result.exit_code == 0, result.output
             assert not set(result.output) & {"\x1b", "\x9b", "\u202e"}
-            if words == ["ls"]:
+            if words in (["ls"], ["waits"]):
                 assert "evil\\x1b" in result.stdout or "evil\\u001b" in result.stdout
     for words in (["runs", evil + "2"], ["nothing\x1b"], ["events", evil]):
         assert "\x1b" not in invoke(*words).output

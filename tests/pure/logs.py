@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from thence import Usage
+from thence.canonical import Json
 from thence.facts import (
     Answered,
     Asked,
@@ -22,11 +23,16 @@ from thence.facts import (
     Reported,
     Returned,
     Text,
+    WaitAnswered,
+    WaitKind,
+    WaitOpened,
     Waived,
 )
 from thence.fold import fold
 
 NAMES = ("read", "write", "poll")
+ABOUT_CALLS: tuple[WaitKind, ...] = ("confirmation", "question", "deferred", "unknown_outcome", "budget_hold", "child")
+ANSWERS: tuple[Json, ...] = (True, None, "text", {"approved": False, "reason": "no"})
 
 
 @dataclass
@@ -44,6 +50,9 @@ class Walk:
     said: int = 0
     open: list[str] = field(default_factory=list)
     capped: bool = False
+    waits: dict[str, str] = field(default_factory=dict)
+    """Waits that are not answered, and what each is about."""
+    asked: int = 0
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -58,8 +67,27 @@ class Walk:
         elif self.phase != "calls" and self.chance(0.08):
             self.configs += 1
             self.put(f"t{self.turn}-config{self.configs}", Configured("m", str(self.configs), {}, {}, "0" * 64))
+        elif self.phase in ("infer", "calls") and self.chance(0.12):
+            self._wait()
         else:
             getattr(self, f"_{self.phase}")()
+
+    def _wait(self) -> None:
+        """Ask the world, or hear it. Whoever must not wait any longer (a cancel) may go on without an answer."""
+        by = self.random.choice((None, "ann"))
+        if self.waits and self.chance(0.6):
+            wait_id = self.random.choice(sorted(self.waits))
+            del self.waits[wait_id]
+            self.put(f"{wait_id}-answer", WaitAnswered(wait_id, self.random.choice(ANSWERS), by, self.chance(0.2)))
+            return
+        self.asked += 1
+        called = self.phase == "calls"
+        subject = self.random.choice(self.open) if called else f"t{self.turn}-r{self.request + 1}"
+        kind = self.random.choice(ABOUT_CALLS) if called else "budget_hold"
+        wait_id = f"{subject}-w{self.asked}"
+        self.waits[wait_id] = subject
+        deadline, about = self.random.choice((None, 9)), self.random.choice(({}, {"question": "why?"}))
+        self.put(wait_id, WaitOpened(wait_id, kind, subject, "0" * 64, deadline, about))
 
     def _idle(self) -> None:
         self.turn, self.request, self.more, self.capped, self.phase = self.turn + 1, 0, 0, False, "infer"
@@ -79,6 +107,7 @@ class Walk:
             text = self.random.choice(("", "text", "half"))
             stop = self.random.choice(("stop", "length", "tool_calls"))
             self.phase = "calls" if count else "answered"
+            self.waits.clear()
             self.put(f"t{self.turn}-r{self.request}", Answered(text, calls, usage, stop, "m"))
 
     def _call(self, position: int) -> Call:
@@ -89,6 +118,7 @@ class Walk:
 
     def _calls(self) -> None:
         key = self.open.pop(0)
+        self.waits = {wait_id: subject for wait_id, subject in self.waits.items() if subject != key}
         payload: Payload
         if self.capped or self.chance(0.06):
             scope = "round_cap" if self.capped or self.chance(0.3) else "guard"
@@ -141,6 +171,7 @@ class Walk:
 
     def _end(self) -> None:
         self.phase = "idle"
+        self.waits.clear()
         self.put(f"t{self.turn}-end", Ended(self.random.choice(("completed", "failed", "cancelled"))))
 
     def finish(self) -> None:

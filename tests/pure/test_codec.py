@@ -27,6 +27,8 @@ from thence.facts import (
     Reported,
     Returned,
     Text,
+    WaitAnswered,
+    WaitOpened,
     Waived,
 )
 
@@ -58,6 +60,15 @@ ROUND_TRIPS: dict[str, Payload] = {
     "waived": Waived(SHA, "looked at it"),
     "big report": Reported(SHA, False, {"output": "x" * (70 * KIB)}),
     "big waiver": Waived(SHA, "é" * (40 * KIB)),
+    "wait opened": WaitOpened(
+        "t1-r1-c0-w1", "confirmation", "t1-r1-c0", SHA, 2**53 + 1, {"question": "é?", "n": [None, 2**70]}
+    ),
+    "wait opened for ever": WaitOpened("t1-r2-w2", "budget_hold", "t1-r2", SHA),
+    "wait opened until the beginning": WaitOpened("w", "child", "k", SHA, 0),
+    "wait answered": WaitAnswered("w", {"approved": False, "reason": "no"}, "ann"),
+    "wait answered with nothing": WaitAnswered("w", None),
+    "wait answered by nobody": WaitAnswered("w", None, None, True),
+    "wait answered by no name": WaitAnswered("w", "", ""),
     "ended": Ended("completed"),
     "ended badly": Ended("failed", "LLM_ERROR", "why"),
     "note": Note("note.future", {"x": [1, 2]}),
@@ -71,7 +82,7 @@ ROUND_TRIPS: dict[str, Payload] = {
 
 KIND = {
     Configured: "run.configured", Asked: "user.message", Answered: "model.turn", Returned: "tool.result",
-    Denied: "budget.denied", Ended: "turn.ended",
+    Denied: "budget.denied", WaitOpened: "wait.opened", WaitAnswered: "wait.answered", Ended: "turn.ended",
     Reported: "verification.reported", Waived: "gate.waived",
 }  # fmt: skip
 
@@ -122,6 +133,13 @@ def test_the_same_big_text_is_one_blob():
         (Reported("d", False), '{"digest":"d","passed":false,"report":null}'),
         (Waived("d", "why"), '{"digest":"d","reason":"why"}'),
         (Denied("k", "guard", "r", "w"), '{"call_key":"k","reason":"w","resource":"r","scope":"guard"}'),
+        (WaitOpened("w", "question", "s", "d"), '{"digest":"d","kind":"question","subject":"s","wait_id":"w"}'),
+        (
+            WaitOpened("w", "deferred", "s", "d", 9, {"question": "q"}),
+            '{"about":{"question":"q"},"deadline_ms":9,"digest":"d","kind":"deferred","subject":"s","wait_id":"w"}',
+        ),
+        (WaitAnswered("w", True), '{"value":true,"wait_id":"w"}'),
+        (WaitAnswered("w", None, "ann", True), '{"by":"ann","expired":true,"value":null,"wait_id":"w"}'),
         (
             Returned("k", True, (Data(3),), {"effect": "read"}),
             '{"call_key":"k","metadata":{"effect":"read"},"ok":true,"parts":[{"type":"json","value":3}]}',
@@ -143,8 +161,8 @@ def test_a_text_over_16_mib_is_refused_with_both_sizes():
 
 
 def test_an_unknown_critical_kind_is_an_error_and_an_ancillary_one_is_kept():
-    with pytest.raises(UnknownCriticalFact, match=r"wait\.opened"):
-        decode("wait.opened", "{}", lambda sha: b"")
+    with pytest.raises(UnknownCriticalFact, match=r"plan\.made"):
+        decode("plan.made", "{}", lambda sha: b"")
     assert decode("note.later", '{"a":1}', lambda sha: b"") == Note("note.later", {"a": 1})
 
 

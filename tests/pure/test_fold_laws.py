@@ -8,11 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.chat import AssistantMessage, ToolMessage
-from thence.facts import Answered, Asked, NewFact, Note, Reported, Returned, Waived
+from thence.facts import (
+    Answered,
+    Asked,
+    Denied,
+    Ended,
+    NewFact,
+    Note,
+    Reported,
+    Returned,
+    WaitAnswered,
+    WaitOpened,
+    Waived,
+)  # fmt: skip
 from thence.fold import fold, next_step
 from thence.limits import Limits
 from thence.state import Phase
-from thence.steps import Ask, Continue, End, Settled, UseTools, Verify
+from thence.steps import Ask, Continue, End, Park, Settled, UseTools, Verify
 from thence.transcript import Transcript
 
 from ..kit import check_messages
@@ -46,7 +58,8 @@ def test_every_log_has_exactly_one_next_step_of_the_right_kind(log: list[NewFact
     step = next_step(state, limits)
     assert step == next_step(state, limits)  # pure
     kinds = {
-        Phase.IDLE: (Settled,), Phase.INFER: (Ask, End), Phase.CALLS: (UseTools,), Phase.ANSWERED: (Continue, End),
+        Phase.IDLE: (Settled,), Phase.INFER: (Ask, End, Park), Phase.CALLS: (UseTools,),
+        Phase.ANSWERED: (Continue, End),
     }  # fmt: skip
     assert isinstance(step, kinds[state.phase])
     if isinstance(step, Ask):
@@ -54,6 +67,44 @@ def test_every_log_has_exactly_one_next_step_of_the_right_kind(log: list[NewFact
     gated = next_step(state, limits, gated=True)
     closed = step == End("completed") and state.gate.is_closed
     assert gated == (Verify(state.gate.changes) if closed else step)
+    heard = {wait_id for wait_id, (_, answer) in waits_of(log).items() if answer is not None}
+    assert isinstance(step, Park) is (state.phase is Phase.INFER and heard != set(waits_of(log)))
+
+
+def waits_of(log: list[NewFact]) -> dict[str, tuple[str, WaitAnswered | None]]:
+    """What the log waits for, and what it heard: a wait is over with what it is about."""
+    found: dict[str, tuple[str, WaitAnswered | None]] = {}
+    for payload in (fact.payload for fact in log):
+        if isinstance(payload, WaitOpened):
+            found[payload.wait_id] = (payload.subject, None)
+        elif isinstance(payload, WaitAnswered):
+            found[payload.wait_id] = (found[payload.wait_id][0], payload)
+        elif isinstance(payload, Returned | Denied):
+            found = {key: value for key, value in found.items() if value[0] != payload.call_key}
+        elif isinstance(payload, Answered | Ended):
+            found = {}
+    return found
+
+
+@given(legal_logs())
+def test_waits_are_open_until_what_they_are_about_is_done(log: list[NewFact]):
+    state = fold(log)
+    assert [(wait.wait_id, (wait.subject, wait.answer)) for wait in state.waits] == list(waits_of(log).items())
+    opened = {fact.payload.wait_id: fact.payload for fact in log if isinstance(fact.payload, WaitOpened)}
+    for wait in state.waits:
+        assert (wait.kind, wait.about) == (opened[wait.wait_id].kind, opened[wait.wait_id].about)
+    if state.phase in (Phase.IDLE, Phase.ANSWERED):
+        assert state.waits == ()
+
+
+@given(legal_logs())
+def test_waits_tell_the_model_nothing(log: list[NewFact]):
+    whole, without = Transcript(), Transcript()
+    for fact in log:
+        whole.advance(fact)
+        if not isinstance(fact.payload, WaitOpened | WaitAnswered):
+            without.advance(fact)
+    assert list(whole.snapshot()) == list(without.snapshot())
 
 
 @given(legal_logs())

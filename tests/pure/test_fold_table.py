@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from thence.errors import IllegalFact
@@ -18,6 +21,8 @@ from thence.facts import (
     Reported,
     Returned,
     Text,
+    WaitAnswered,
+    WaitOpened,
     Waived,
 )
 from thence.fold import TRANSITIONS, advance, fold
@@ -36,6 +41,12 @@ CAP = Denied("t1-r1-c0", "round_cap", "r", "why")
 REPORT = Reported("d" * 64, True, {"n": 1})
 WAIVER = Waived("d" * 64, "by hand")
 END = Ended("completed")
+# About the first model request, about the first call of its answer, about the second.
+HELD = WaitOpened("t1-r1-w1", "budget_hold", "t1-r1", "d")
+GATED = WaitOpened("t1-r1-c0-w1", "confirmation", "t1-r1-c0", "d", None, {"question": "why?"})
+GATED2 = WaitOpened("t1-r1-c1-w1", "question", "t1-r1-c1", "d")
+HELD_YES = WaitAnswered("t1-r1-w1", True, "ann")
+GATED_YES = WaitAnswered("t1-r1-c0-w1", {"approved": True})
 WRONG_KEY = Returned("t1-r1-c1", True, (Text("out"),))
 
 # How to get into each phase; the calls phase comes with one open call and with two.
@@ -45,6 +56,11 @@ WAYS: dict[str, tuple[Phase, list[Payload]]] = {
     "infer": (Phase.INFER, [HOST]),
     "one call": (Phase.CALLS, [HOST, CALL1]),
     "two calls": (Phase.CALLS, [HOST, CALL2]),
+    "held": (Phase.INFER, [HOST, HELD]),
+    "held and heard": (Phase.INFER, [HOST, HELD, HELD_YES]),
+    "gated": (Phase.CALLS, [HOST, CALL1, GATED]),
+    "gated and heard": (Phase.CALLS, [HOST, CALL1, GATED, GATED_YES]),
+    "two gated": (Phase.CALLS, [HOST, CALL2, GATED2, GATED]),
     "answered": (Phase.ANSWERED, [HOST, SAY]),
     "answered by the cap": (Phase.ANSWERED, [HOST, CALL1, CAP]),
 }
@@ -62,6 +78,36 @@ ARROWS: dict[tuple[str, str], Phase] = {
     ("infer", "CALL1"): Phase.CALLS,
     ("infer", "CALL2"): Phase.CALLS,
     ("infer", "END"): Phase.IDLE,
+    ("infer", "HELD"): Phase.INFER,
+    ("held", "CONFIG"): Phase.INFER,
+    ("held", "STEER"): Phase.INFER,
+    ("held", "MORE"): Phase.INFER,
+    ("held", "SAY"): Phase.ANSWERED,
+    ("held", "CALL1"): Phase.CALLS,
+    ("held", "CALL2"): Phase.CALLS,
+    ("held", "END"): Phase.IDLE,
+    ("held", "HELD_YES"): Phase.INFER,
+    ("held and heard", "CONFIG"): Phase.INFER,
+    ("held and heard", "STEER"): Phase.INFER,
+    ("held and heard", "MORE"): Phase.INFER,
+    ("held and heard", "SAY"): Phase.ANSWERED,
+    ("held and heard", "CALL1"): Phase.CALLS,
+    ("held and heard", "CALL2"): Phase.CALLS,
+    ("held and heard", "END"): Phase.IDLE,
+    ("one call", "GATED"): Phase.CALLS,
+    ("gated", "RESULT"): Phase.INFER,
+    ("gated", "GUARD"): Phase.INFER,
+    ("gated", "CAP"): Phase.ANSWERED,
+    ("gated", "GATED_YES"): Phase.CALLS,
+    ("gated and heard", "RESULT"): Phase.INFER,
+    ("gated and heard", "GUARD"): Phase.INFER,
+    ("gated and heard", "CAP"): Phase.ANSWERED,
+    ("two calls", "GATED"): Phase.CALLS,
+    ("two calls", "GATED2"): Phase.CALLS,
+    ("two gated", "RESULT"): Phase.CALLS,
+    ("two gated", "GUARD"): Phase.CALLS,
+    ("two gated", "CAP"): Phase.CALLS,
+    ("two gated", "GATED_YES"): Phase.CALLS,
     ("one call", "RESULT"): Phase.INFER,
     ("one call", "GUARD"): Phase.INFER,
     ("one call", "CAP"): Phase.ANSWERED,
@@ -86,6 +132,7 @@ PAYLOADS: dict[str, Payload] = {
     "CONFIG": CONFIG, "HOST": HOST, "STEER": STEER, "MORE": MORE, "SAY": SAY, "CALL1": CALL1, "CALL2": CALL2,
     "RESULT": RESULT, "GUARD": GUARD, "CAP": CAP, "REPORT": REPORT, "WAIVER": WAIVER, "END": END,
     "WRONG_KEY": WRONG_KEY,
+    "HELD": HELD, "GATED": GATED, "GATED2": GATED2, "HELD_YES": HELD_YES, "GATED_YES": GATED_YES,
 }  # fmt: skip
 
 
@@ -156,3 +203,46 @@ def test_turn_request_and_round_are_counted_from_the_facts(payloads: list[Payloa
 def test_call_keys_carry_turn_round_and_position():
     state = fold(facts([HOST, SAY, END, HOST, SAY, MORE, CALL2]))
     assert [call.key for call in state.open] == ["t2-r2-c0", "t2-r2-c1"]
+
+
+@pytest.mark.parametrize(
+    ("payloads", "waiting"),
+    [
+        ([HOST, HELD], [("t1-r1-w1", None)]),
+        ([HOST, HELD, HELD_YES], [("t1-r1-w1", HELD_YES)]),
+        ([HOST, HELD, HELD_YES, SAY], []),
+        ([HOST, HELD, HELD_YES, CALL1], []),
+        ([HOST, HELD, END], []),
+        ([HOST, CALL2, GATED2, GATED, GATED_YES], [("t1-r1-c1-w1", None), ("t1-r1-c0-w1", GATED_YES)]),
+        ([HOST, CALL2, GATED2, GATED, GATED_YES, RESULT], [("t1-r1-c1-w1", None)]),
+        ([HOST, CALL2, GATED2, GATED, GUARD], [("t1-r1-c1-w1", None)]),
+        ([HOST, CALL2, GATED2, GATED, RESULT, WRONG_KEY], []),
+        ([HOST, CALL1, GATED, GATED_YES, replace(GATED, wait_id="w2")], [("t1-r1-c0-w1", GATED_YES), ("w2", None)]),
+    ],
+)
+def test_a_wait_is_over_with_what_it_is_about(payloads: list[Payload], waiting: list[tuple[str, object]]):
+    assert [(wait.wait_id, wait.answer) for wait in fold(facts(payloads)).waits] == waiting
+
+
+def test_a_wait_is_kept_as_it_was_opened():
+    [wait] = fold(facts([HOST, CALL1, GATED])).waits
+    assert (wait.kind, wait.subject, wait.about) == ("confirmation", "t1-r1-c0", {"question": "why?"})
+
+
+@pytest.mark.parametrize(
+    ("payloads", "message"),
+    [
+        ([HOST, CALL1, GATED2], "'t1-r1-c1-w1' is about 't1-r1-c1', which is not open"),
+        ([HOST, CALL1, HELD], "'t1-r1-w1' is about 't1-r1', which is not open"),
+        ([HOST, CALL1, RESULT, HELD], "'t1-r1-w1' is about 't1-r1', which is not open"),
+        ([HOST, CALL1, GATED, GATED_YES, GATED], "'t1-r1-c0-w1' is open already"),
+        ([HOST, HELD, HELD], "'t1-r1-w1' is open already"),
+        ([HOST, CALL1, GATED, GATED_YES, GATED_YES], "no wait 't1-r1-c0-w1' is open"),
+        ([HOST, CALL1, GATED, HELD_YES], "no wait 't1-r1-w1' is open"),
+        ([HOST, HELD_YES], "no wait 't1-r1-w1' is open"),
+    ],
+)
+def test_what_is_illegal_about_a_wait_is_told(payloads: list[Payload], message: str):
+    before = fold(facts(payloads[:-1]))
+    with pytest.raises(IllegalFact, match=re.escape(message)):
+        advance(before, NewFact("the-key", None, payloads[-1]))

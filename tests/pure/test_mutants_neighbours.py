@@ -77,7 +77,7 @@ def _made() -> bytes:
         f.inflight(
             pk, run, "call-1", position=1, state="landed", result="{}", landed_ms=6, blobs=f'["sha-{pk}-{pk}-2"]'
         )
-        f.inflight(pk, run, "call-2", position=2, effect="once")
+        f.inflight(pk, run, "call-2", position=2, effect="once", starts=2)
         f.event_in(run_id=f"run-{pk}-1", payload='{"é":1}', request_id=f"q{pk}")
         f.control(pk, run, "cancel")
         f.insert("owner", owner=f"o{4 - pk}", pid=pk, program="p", since_ms=100 * pk)

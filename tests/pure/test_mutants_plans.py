@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from thence import waits
 from thence.chat import Usage
 from thence.events import NewEvent
-from thence.facts import Call, Data, Ended, NewFact, Returned, Text
+from thence.facts import Answered, Call, Data, Ended, NewFact, Returned, Text, WaitAnswered, WaitOpened
+from thence.inflight import adopt_calls, clear_calls, land_call, refuse_call, restart_calls, start_calls
 from thence.kept_state import keep_state
 from thence.loopguard import LoopGuard
 from thence.plan import Op, Plan, SqlValue
@@ -23,20 +25,16 @@ from thence.writes import (
     Head,
     RunIds,
     add_deltas,
-    adopt_calls,
     append,
     begin_run,
     checkpoint,
-    clear_calls,
     clear_deltas,
     end_run,
     forget_checkpoint,
     fork_branch,
     keep_blobs,
-    land_call,
     record_events,
     release,
-    start_calls,
     trace_call,
 )
 
@@ -55,6 +53,12 @@ RUN: dict[str, SqlValue] = {"run_pk": 5, "fence": 3}
 TOTALS: dict[str, SqlValue] = {
     **RUN, "rounds": 3, "tool_calls_count": 9, "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3,
     "cache_read_tokens": 4, "cache_write_tokens": 5, "requests_without_usage": 7,
+}  # fmt: skip
+WAIT = WaitOpened("w", "question", "t1-r1-c1", "d", 77, {"question": "why?"})
+CLOSING: dict[str, SqlValue] = {"session_pk": 2, "fence": 3, "now_ms": 9}
+OPENED: dict[str, SqlValue] = {
+    "session_pk": 2, **RUN, "wait_id": "w", "kind": "question", "subject": "t1-r1-c1", "digest": "d", "deadline_ms": 77,
+    "opened_ms": 9,
 }  # fmt: skip
 
 
@@ -115,6 +119,52 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
             },),
             expect=1, refusal="OWNERSHIP_LOST",
         ),),
+    ),
+    (
+        "restart_calls", lambda: restart_calls(IDS, (call(1, "look"), call(3, "odd"))),
+        Op("inflight_restart", tuple({"session_pk": 2, "position": n, "fence": 3} for n in (1, 3))),
+    ),
+    (
+        "refuse_call",
+        lambda: refuse_call(IDS, call(1, "odd"), Returned("t1-r1-c1", False, (Text("no"),), {"refused": "rejected"})),
+        Op("inflight_refuse", ({
+            "session_pk": 2, "run_id": "r", "fence": 3, "call_key": "t1-r1-c1", "position": 1, "tool": "odd",
+            "result": '{"call_key":"t1-r1-c1","metadata":{"refused":"rejected"},"ok":false,'
+                      '"parts":[{"text":"no","type":"text"}]}',
+        },)),
+    ),
+    (
+        "open a wait",
+        lambda: waits.open_wait(IDS, WAIT, Call("c", "odd", {"b": 1, "a": "é"}), 9),
+        Op("wait_open", ({
+            **OPENED, "payload": '{"arguments":{"a":"é","b":1},"question":"why?","tool":"odd"}',
+        },)),
+    ),
+    (
+        "open a wait about no call", lambda: waits.open_wait(IDS, WAIT, None, 9),
+        Op("wait_open", ({**OPENED, "payload": '{"question":"why?"}'},)),
+    ),
+    ("close", lambda: waits.close(IDS, "w", 9), Op("wait_close", ({**CLOSING, "wait_id": "w"},))),
+    ("close_all", lambda: waits.close_all(IDS, 9), Op("wait_close_all", (CLOSING,))),
+    ("adopt", lambda: waits.adopt(IDS), Op("wait_adopt", ({"session_pk": 2, "run_id": "r", "fence": 3},))),
+    ("expire", lambda: waits.expire(IDS, 9), Op("wait_expire", ({"session_pk": 2, "now_ms": 9},))),
+    (
+        "answer", lambda: waits.answer(2, "w", {"b": 1, "a": "é"}, digest=None, by="ann", now_ms=9),
+        Plan((Op(
+            "wait_answer",
+            ({
+                "session_pk": 2, "wait_id": "w", "value": '{"a":"é","b":1}', "by": "ann", "digest": None, "now_ms": 9,
+            },),
+            expect=1, refusal="WAIT_NOT_FOUND",
+        ),), durable=True),
+    ),
+    (
+        "park", lambda: waits.park(IDS, STATE, 12, 9),
+        Op("run_park", ({**TOTALS, "tool_calls_count": 12, "now_ms": 9},), expect=1, refusal="ANSWERED"),
+    ),
+    (
+        "wake", lambda: waits.wake(IDS, 9),
+        Op("run_wake", ({**RUN, "now_ms": 9},), expect=1, refusal="SESSION_BUSY"),
     ),
     ("clear_calls", lambda: clear_calls(IDS), Op("inflight_clear", ({"session_pk": 2},))),
     (
@@ -177,7 +227,7 @@ def test_facts_go_on_from_the_head_in_one_chain():
         NewFact("k1", "why", Returned("k1", False, (Text("a"), Text(BIG)))),
         NewFact("k2", None, Ended("completed")),
     ]
-    ops, head = append(IDS, Head(6, bytes(range(32))), facts, 9)
+    ops, head, answer = append(IDS, Head(6, bytes(range(32))), facts, 9)
     texts = [
         f'{{"call_key":"k1","metadata":{{}},"ok":false,"parts":[{{"text":"a","type":"text"}},{{"text_sha256":"{SHA}",'
         '"type":"text"}]}',
@@ -200,7 +250,16 @@ def test_facts_go_on_from_the_head_in_one_chain():
             },
         )),
     )  # fmt: skip
-    assert head == Head(8, two)
+    assert head == Head(8, two) and answer is None
+
+
+def test_the_last_answer_of_a_model_names_its_calls_wherever_the_head_is():
+    wait = NewFact("w", None, WaitAnswered("w", True))
+    facts = [NewFact(f"k{n}", None, Answered(str(n))) for n in range(2)]
+    ops, head, answer = append(IDS, Head(), [*facts, wait], 9)
+    hashes = [row["hash"] for row in ops[-1].rows]
+    assert answer == hashes[1] != head.hash == hashes[2]
+    assert append(IDS, head, [wait], 9)[2] is None
 
 
 def test_a_landing_keeps_the_blobs_that_its_text_names():

@@ -59,9 +59,9 @@ PAGED: list[tuple[str, dict[str, Any], Rows]] = [
     ("blob_get", {"session_pk": B, "sha256": "sha-2-2-2"}, [(b"sha-2-2-2",)]),
     ("blob_get", {"session_pk": B, "sha256": "sha-1-1-2"}, []),
     ("inflight_list", {"session_pk": B}, [
-        ("call-0", 0, "t", None, "landed", '{"of":2}', '["sha-2-2-2","sha-2-2-3"]'),
-        ("call-1", 1, "t", None, "landed", "{}", '["sha-2-2-2"]'),
-        ("call-2", 2, "t", "once", "started", None, None),
+        ("call-0", 0, "t", None, "landed", '{"of":2}', '["sha-2-2-2","sha-2-2-3"]', 1),
+        ("call-1", 1, "t", None, "landed", "{}", '["sha-2-2-2"]', 1),
+        ("call-2", 2, "t", "once", "started", None, None, 2),
     ]),
     ("run_identity_get", {"run_id": "run-2-0"}, [IDENTITY["old"]]),
     ("run_identity_get", {"run_id": "run-2-1"}, [IDENTITY["new"]]),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..store.schema_kit import SchemaFile
-from . import test_mutants_claims, test_mutants_inbox, test_mutants_reads, test_mutants_writes
+from . import test_mutants_claims, test_mutants_inbox, test_mutants_reads, test_mutants_waits, test_mutants_writes
 from .test_mutants_neighbours import STATEMENTS, A, B, C, neighbours
 from .test_mutants_reads import RUN, TAGS, Rows, ask
 
@@ -113,7 +113,13 @@ def test_the_file_says_whose_it_is():
     assert ask(f, "file_row") == [("l", 9, 2, 1)]
 
 
-MODULES = (test_mutants_writes, test_mutants_claims, test_mutants_reads, test_mutants_inbox)
+MODULES = (
+    test_mutants_writes,
+    test_mutants_claims,
+    test_mutants_reads,
+    test_mutants_waits,
+    test_mutants_inbox,
+)
 
 
 def test_every_statement_is_asked_what_it_does():

@@ -132,8 +132,8 @@ def test_a_damaged_payload_is_none(data: bytes, value: dict[str, Any] | None):
 
 def test_an_unknown_kind_is_named():
     with pytest.raises(UnknownCriticalFact) as unknown:
-        decode("wait.opened", "{}", lambda sha: b"")
-    assert str(unknown.value) == "the log holds a 'wait.opened' fact, which this version of thence does not know"
+        decode("plan.made", "{}", lambda sha: b"")
+    assert str(unknown.value) == "the log holds a 'plan.made' fact, which this version of thence does not know"
 
 
 def test_a_text_of_16_mib_is_kept_and_one_byte_more_is_refused_by_name():

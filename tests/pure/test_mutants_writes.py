@@ -112,7 +112,25 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         },
         {("inflight", packed(B, 3)): {
             "id": packed(B, 3), "session_pk": B, "position": 3, "run_pk": RUN, "fence": FENCE, "call_key": "k",
-            "tool": "to", "effect": "read", "state": "started", "started_ms": 9,
+            "tool": "to", "effect": "read", "state": "started", "started_ms": 9, "starts": 1,
+        }},
+    ),
+    "inflight_restart": (
+        "UPDATE session SET fence = 9", {"session_pk": B, "position": 2, "fence": 9},
+        {("inflight", packed(B, 2)): {"starts": 3, "fence": 9}},
+    ),
+    "inflight_restart, at the border of the next session": (
+        "", {"session_pk": B, "position": 0, "fence": FENCE}, {("inflight", packed(B, 0)): {"starts": 2}},
+    ),
+    "inflight_refuse": (
+        "UPDATE run SET updated_ms = 70 + run_pk",
+        {
+            "session_pk": B, "position": 3, "run_id": "run-2-1", "fence": FENCE, "call_key": "k", "tool": "to",
+            "result": "[1]",
+        },
+        {("inflight", packed(B, 3)): {
+            "id": packed(B, 3), "session_pk": B, "position": 3, "run_pk": RUN, "fence": FENCE, "call_key": "k",
+            "tool": "to", "state": "landed", "started_ms": 75, "landed_ms": 75, "result": "[1]", "starts": 1,
         }},
     ),
     "inflight_land": (

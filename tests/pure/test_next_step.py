@@ -5,10 +5,22 @@ from __future__ import annotations
 import pytest
 
 from thence.canonical import Json
-from thence.facts import Answered, Asked, Call, Denied, Ended, NewFact, Payload, Returned, Text
+from thence.facts import (
+    Answered,
+    Asked,
+    Call,
+    Denied,
+    Ended,
+    NewFact,
+    Payload,
+    Returned,
+    Text,
+    WaitAnswered,
+    WaitOpened,
+)
 from thence.fold import fold, next_step
 from thence.limits import Limits
-from thence.steps import Ask, Continue, End, Settled, UseTools
+from thence.steps import Ask, Continue, End, Park, Settled, UseTools
 
 HOST = Asked((Text("hi"),))
 MORE = Asked((Text("Continue."),), "continuation")
@@ -46,6 +58,21 @@ def test_the_simple_steps():
     assert next_step(state_after(HOST, Answered("", (Call("c", "x", {}),))), Limits()) == UseTools()
     assert next_step(state_after(HOST, Answered("ok")), Limits()) == End("completed")
     assert next_step(state_after(HOST, Answered("ok"), Ended("completed")), Limits()) == Settled()
+
+
+def test_a_request_waits_until_every_hold_of_it_is_answered():
+    holds = [WaitOpened(f"t1-r1-w{n}", "budget_hold", "t1-r1", "d") for n in (1, 2)]
+    answers = [WaitAnswered(f"t1-r1-w{n}", n == 1) for n in (1, 2)]
+    assert next_step(state_after(HOST, holds[0]), Limits()) == Park()
+    assert next_step(state_after(HOST, holds[0], answers[0]), Limits()) == Ask(offer_tools=True)
+    assert next_step(state_after(HOST, *holds, answers[1]), Limits()) == Park()
+    assert next_step(state_after(HOST, *holds, *answers), Limits()) == Ask(offer_tools=True)
+
+
+def test_a_call_that_waits_leaves_the_others_to_the_round():
+    wait = WaitOpened("t1-r1-c0-w1", "confirmation", "t1-r1-c0", "d")
+    calls = Answered("", (Call("a", "x", {}), Call("b", "x", {})))
+    assert next_step(state_after(HOST, calls, wait), Limits()) == UseTools()
 
 
 def test_a_fatal_result_ends_the_turn_after_all_calls_have_results():

@@ -12,9 +12,22 @@ import pytest
 
 from thence import Agent, DiskFull, RunInterrupted
 
-from ..kit import check_log, check_messages, results
+from ..kit import check_messages, results
 from .hand import by_hand, dies_at
-from .kit import OUTCOME_UNKNOWN, Again, Eyes, Tools, calls, done, head, last_run, options, rest, resume
+from .kit import (
+    OUTCOME_UNKNOWN,
+    Again,
+    Eyes,
+    Tools,
+    calls,
+    done,
+    head,
+    last_run,
+    options,
+    rest,
+    resume,
+    resume_to_its_end,
+)
 
 KEY = "t1-r1-c0"
 STARTED = dies_at("inflight_start")
@@ -37,48 +50,6 @@ def test_a_started_call_runs_again_with_the_same_key(face: str, db: Path, quick:
     assert {one.run_id for one in after.tools.ran} == {last_run(db)}
     by_hand(quick / "undisturbed.db", script)
     assert head(db) == head(quick / "undisturbed.db")
-
-
-@pytest.mark.parametrize("ran", [True, False], ids=["ran", "did not run"])
-def test_a_started_once_call_is_not_run_again(face: str, db: Path, ran: bool) -> None:
-    """Until the question of §10 can be asked it gets the failed result; the calls after it run as they would."""
-    script = [calls("charge:1", "add:2"), done()]
-    before = Tools()
-    by_hand(db, script, wrap=RAN if ran else STARTED, tools=before)
-    after = resume(face, db, last_run(db) or "", script)
-    assert before.keys() + after.tools.keys() == [KEY] * ran + ["t1-r1-c1"]
-    assert results(after.facts) == [(KEY, False, OUTCOME_UNKNOWN), ("t1-r1-c1", True, "add 2")]
-    last = after.model.requests[-1].messages
-    assert next((m.call_key, m.ok, m.text) for m in last if m.role == "tool") == (KEY, False, OUTCOME_UNKNOWN)
-    assert after.result is not None and after.result.status == "completed"
-    check_log(after.facts)
-    check_messages(after.history)
-
-
-def test_once_stays_unknown_over_further_deaths(face: str, db: Path, quick: Path) -> None:
-    """However often the resume dies before it could say so."""
-    script = [calls("charge:1", "add:2"), done()]
-    tools = Tools()
-    by_hand(db, script, wrap=STARTED, tools=tools)
-    run_id = last_run(db) or ""
-    for at in (1, 2, 3, 4):
-        by_hand(db, script, resume=run_id, at=at, tools=tools)
-    after = resume(face, db, run_id, script)
-    assert KEY not in tools.times() + after.tools.times()
-    assert results(after.facts)[0] == (KEY, False, OUTCOME_UNKNOWN)
-
-
-def test_the_effect_that_counts_is_the_one_it_started_with(face: str, db: Path) -> None:
-    """What the row says: a host that calls the tool harmless today does not make yesterday's call so."""
-    by_hand(db, [calls("charge:1"), done()], wrap=STARTED)
-    tools = Tools()
-    look = tools.own()[0]
-    harmless = Tools()
-    with Agent(db, model=Again([calls("charge:1"), done()]), tools=harmless.all(), durability="process") as agent:
-        core: Any = agent._core
-        core.tools = {**core.tools, "charge": look}
-        agent.resume_session("s").resume_run(last_run(db) or "")
-    assert not tools.ran and not harmless.ran
 
 
 @pytest.mark.parametrize("name", ["look", "put", "add", "charge"])
@@ -164,12 +135,15 @@ def test_b05_a_result_that_could_not_be_stored(face: str, db: Path, more: bool) 
 
 
 def test_b05_once_is_charged_once(face: str, db: Path) -> None:
-    """B05 with the effect that says so: 1 time in total, and the model is told what is not known."""
+    """B05 with the effect that says so: 1 time in total, and the model is told what a person knows of it."""
+    script = [calls("charge:1"), done()]
     before = Tools()
-    by_hand(db, [calls("charge:1"), done()], wrap=FailsOnce, tools=before)
-    after = resume(face, db, last_run(db) or "", [calls("charge:1"), done()])
+    by_hand(db, script, wrap=FailsOnce, tools=before)
+    after = resume_to_its_end(face, db, last_run(db) or "", script)
     assert before.keys() == [KEY] and not after.tools.ran
-    assert results(after.facts) == [(KEY, False, OUTCOME_UNKNOWN)]
+    assert [fact.key for fact in after.facts if fact.kind == "wait.opened"] == [f"{KEY}-w1"]
+    assert results(after.facts) == [(KEY, True, "charge 1")]
+    assert after.result is not None and after.result.status == "completed"
 
 
 def test_the_key_is_the_same_in_a_copy_of_the_file(face: str, db: Path, quick: Path) -> None:

@@ -1,7 +1,8 @@
 """Stop before and after every effect of reference runs, resume in the other face, compare facts (§4, §7, P2, P3).
 
 The log that an interrupted and resumed run leaves is the undisturbed one, by head hash. The one exception is the
-contract's own: a ``once`` call that had started gets the failed result ``interrupted, outcome unknown``.
+contract's own: a ``once`` call that had started asks what came of it, so its log has a wait and the answer more. Told
+the undisturbed result, all results are the undisturbed ones.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from typing import Any
 import pytest
 
 from thence import Agent, SessionError
+from thence.facts import WaitAnswered, WaitOpened
 from thence.testing import reply
 
 from ..kit import check_log, check_messages, results
 from .hand import Died, by_hand
 from .kit import (
-    OUTCOME_UNKNOWN,
     After,
     Again,
     Eyes,
     Tools,
+    answer_all,
     calls,
     done,
     head,
     last_run,
     options,
     rest,
-    resume,
+    resume_to_its_end,
     run_rows,
 )
 
@@ -83,6 +85,12 @@ EVERY_DAY = {
 NAMES = [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in REFERENCES]
 
 
+def results_of(db: Path) -> list[Any]:
+    """(key, ok, text) of every result in a file that nobody disturbed."""
+    with Agent(db, model=Again([]), durability="process") as agent:
+        return results(agent.resume_session("s").facts())
+
+
 class Case:
     """One reference run in files of its own, and what it comes to when nobody disturbs it."""
 
@@ -97,12 +105,14 @@ class Case:
         self.hand, self.outcome = self.start(db, 0, "after", self.tools)
         self.head = head(db)
         self.heads = {self.head}
+        self.results = [results_of(db)]
         self.effects = len(self.hand.names)
         if self.reference.stop_in:
             # The cancel dies with the process that had it: a resumed run may also go on to its end.
             quiet = self.file()
             by_hand(quiet, self.reference.script, tools=Tools())
             self.heads.add(head(quiet))
+            self.results.append(results_of(quiet))
 
     def file(self) -> Path:
         self._number += 1
@@ -129,7 +139,7 @@ def interrupt_and_resume(case: Case, at: int, when: str) -> None:
     _, outcome = case.start(db, at, when, before)
     assert isinstance(outcome, Died)
     found, rows, run_id = rest(db), run_rows(db), last_run(db)
-    after = resume("sync" if when == "before" else "async", db, run_id or "never", case.reference.script)
+    after = resume_to_its_end("sync" if when == "before" else "async", db, run_id or "never", case.reference.script)
     if not found.kinds:
         assert isinstance(after.error, SessionError)
         assert str(after.error) == "no loop checkpoint found for run 'never'"
@@ -168,11 +178,15 @@ def check_file(case: Case, db: Path, after: After, unknown: set[str]) -> None:
         assert eyes.one("SELECT count(*) FROM session WHERE owner IS NOT NULL") == 0
         assert eyes.one("SELECT count(*) FROM inflight") == 0
         assert eyes.one("SELECT count(*) FROM checkpoint") == 0
+        assert eyes.one("SELECT count(*) FROM wait WHERE closed_ms IS NULL") == 0
     if not unknown:
         assert head(db) in case.heads
         return
-    said = {key: (ok, text) for key, ok, text in results(after.facts)}
-    assert {key for key, value in said.items() if value == (False, OUTCOME_UNKNOWN)} == unknown
+    assert results(after.facts) in case.results
+    asked = [fact.payload.subject for fact in after.facts if isinstance(fact.payload, WaitOpened)]
+    assert set(asked) == unknown and len(asked) == len(unknown), "each is asked once"
+    heard = [fact.payload.wait_id for fact in after.facts if isinstance(fact.payload, WaitAnswered)]
+    assert sorted(heard) == [f"{key}-w1" for key in sorted(unknown)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,8 +215,10 @@ def killed_again(case: Case, chance: random.Random, depth: int) -> tuple[int, in
             return kills, 0
         if rest(db).closed:
             break
+        if chance.random() < 0.7:
+            answer_all(db)
     rows = run_rows(db)
-    after = resume(chance.choice(["sync", "async"]), db, run_id or "never", case.reference.script)
+    after = resume_to_its_end(chance.choice(["sync", "async"]), db, run_id or "never", case.reference.script)
     now = run_rows(db)
     assert all(now[old] == row for old, row in rows.items())
     assert all(count == 1 for key, count in tools.times().items() if key in unknown)
@@ -239,7 +255,7 @@ def test_killed_again_at_every_pair_of_effects(name: str, quick: Path) -> None:
             unknown = {key for key, effect in rest(db).started.items() if effect == "once"}
             case.start(db, second, "after", tools, run_id)
             unknown |= {key for key, effect in rest(db).started.items() if effect == "once"}
-            after = resume("sync", db, run_id, case.reference.script)
+            after = resume_to_its_end("sync", db, run_id, case.reference.script)
             assert not unknown & set(after.tools.times())
             check_file(case, db, after, unknown)
 

@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from . import test_schema_fence, test_schema_inbox, test_schema_log, test_schema_retention
+from . import test_schema_fence, test_schema_inbox, test_schema_log, test_schema_retention, test_schema_waits
 from .schema_kit import SchemaFile, schema_sql, trigger_sql
 
 Check = Callable[[SchemaFile], None]
@@ -32,7 +32,7 @@ BENDS = [
 @cache
 def checks() -> list[Check]:
     """Cheap ones first; the random walk, which notices most, last."""
-    modules = (test_schema_log, test_schema_fence, test_schema_inbox, test_schema_retention)
+    modules = (test_schema_log, test_schema_waits, test_schema_fence, test_schema_inbox, test_schema_retention)
     found = [f for m in modules for name, f in inspect.getmembers(m, inspect.isfunction) if name.startswith("test_")]
     usable = [f for f in found if list(inspect.signature(f).parameters) == ["file"]]
     return sorted(usable, key=lambda f: "random_walk" in f.__name__)
@@ -112,6 +112,25 @@ def test_the_loss_of_a_trigger_is_noticed(name: str) -> None:
     text, removed = re.subn(rf"^CREATE TRIGGER {name} .*?^END;$", "", trigger_sql(), flags=re.MULTILINE | re.DOTALL)
     assert removed == 1
     assert first_to_notice(text) is not None
+
+
+ARM = re.compile(r"    WHEN (?:(?!    WHEN ).)*?THEN RAISE\(ABORT, '[^']*'\)\n", re.DOTALL)
+REFUSALS = ("ALREADY_ANSWERED", "NOT_FOUND", "CLOSED", "DIGEST_MISMATCH", "EXPIRED")
+
+
+@pytest.mark.parametrize(("number", "code"), enumerate(REFUSALS), ids=REFUSALS)
+def test_the_loss_of_an_arm_is_noticed(number: int, code: str) -> None:
+    """One trigger decides whether an answer counts: each of its refusals has a check of its own."""
+    text = trigger_sql()
+    trigger = next(match[0] for match in TRIGGER.finditer(text) if match[1] == "wait_answer_once")
+    arms = ARM.findall(trigger)
+    assert len(arms) == len(REFUSALS) and f"thence:WAIT_{code} " in arms[number]
+    assert first_to_notice(text.replace(trigger, trigger.replace(arms[number], ""))) is not None
+
+
+@pytest.mark.parametrize("name", ["wait_answer_once", "wait_answer_no_delete", "wait_deleted"])
+def test_a_bent_wait_is_noticed(name: str) -> None:
+    assert unnoticed(name) == []
 
 
 @pytest.mark.parametrize("name", EVICTING)

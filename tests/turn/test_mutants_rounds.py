@@ -12,91 +12,15 @@ from typing import Any
 import pytest
 
 from thence.budget import GuardDecision
-from thence.chat import ToolSpec
-from thence.effects import AskGuard, AwaitTool, Commit, IsGuarded, Landed, Now, StartTool, Stopped
+from thence.effects import AwaitTool, Landed, Stopped
 from thence.events import NewEvent
-from thence.facts import Answered, Asked, Call, NewFact, Returned, Text
+from thence.facts import Answered, Call, NewFact, Returned, Text
 from thence.inflight import InflightCall
-from thence.ledger import Ledger, Setup, configuration
+from thence.ledger import Setup, configuration
 from thence.limits import Limits
-from thence.log import Log
-from thence.plan import Op
-from thence.rounds import Rounds
 from thence.state import Phase
-from thence.steps import Traits
-from thence.writes import RunIds
 
-TRAITS = {
-    "read": Traits("read"), "look": Traits("read"), "once": Traits("once"), "odd": Traits(None),
-}  # fmt: skip
-SPECS = (ToolSpec("read", "Reads.", {"type": "object"}), ToolSpec("once", "", {}))
-
-
-class Round:
-    """One answer with ``calls``; ``told`` is what the flow asked for, with each commit as the names of its statements.
-
-    ``lands``: the order in which running calls land (positions), else the order of their start.
-    """
-
-    def __init__(self, *calls: str, parallel: int = 8, lands: tuple[int, ...] = (), deny: str = "") -> None:
-        setup = Setup("m", "i", {}, SPECS, TRAITS, Limits(max_parallel_tools=parallel))
-        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup)
-        self.rounds = Rounds(self.ledger)
-        self.ledger.log.head = type(self.ledger.log.head)(2, bytes(range(32)))
-        answer = Answered("", tuple(Call("c", name, {"n": n}) for n, name in enumerate(calls)))
-        self.ledger.log.add([NewFact("t1-user", None, Asked((Text("hi"),))), NewFact("t1-r1", "infer:t1-r1", answer)])
-        self.lands, self.deny = list(lands), deny
-        self.told: list[str] = []
-        self.ops: list[Op] = []
-        self.keys: list[str] = []
-        self._running: list[int] = []
-
-    def drive(self, flow: Any, most: int = 200) -> Any:
-        answer: Any = None
-        for _ in range(most):
-            try:
-                effect = flow.send(answer)
-            except StopIteration as end:
-                return end.value
-            answer = self._answer(effect)
-        raise AssertionError("the flow does not end")
-
-    def run(self) -> Round:
-        assert self.drive(self.rounds.settle_round()) is None
-        self.drive(self.ledger.flush())
-        return self
-
-    def _answer(self, effect: Any) -> Any:
-        match effect:
-            case Now():
-                return 1000
-            case IsGuarded():
-                return bool(self.deny)
-            case AskGuard():
-                return GuardDecision("deny" if effect.argument == self.deny else "allow", "tokens", "too much")
-            case StartTool():
-                self._running.append(effect.call.position)
-                self.keys.append(effect.idempotency_key)
-                self.told.append(f"start {effect.call.position}")
-            case AwaitTool():
-                assert self._running, "nothing runs"
-                position = next((p for p in self.lands if p in self._running), self._running[0])
-                self._running.remove(position)
-                self.told.append(f"land {position}")
-                return Landed(Returned(f"t1-r1-c{position}", True, (Text("out"),)))
-            case Commit():
-                self.ops += effect.plan.ops
-                names = {"fact_append": "facts", "inflight_start": "started", "inflight_land": "landed",
-                         "inflight_clear": "cleared", "checkpoint_put": "cursor"}  # fmt: skip
-                found = [names[op.statement] for op in effect.plan.ops if op.statement in names]
-                self.told.append(f"{'SYNC' if effect.plan.durable else 'write'} {' '.join(sorted(found))}")
-        return None
-
-    def rows(self, statement: str) -> list[Any]:
-        return [row for op in self.ops if op.statement == statement for row in op.rows]
-
-
-END = "cleared cursor facts"
+from .round_kit import END, SPECS, TRAITS, Round, landed
 
 
 @pytest.mark.parametrize(
@@ -175,21 +99,19 @@ def test_the_guard_denies_one_call():
 
 
 # ------------------------------------------------------------------ after another run
-def landed(position: int, effect: str | None, result: bool) -> InflightCall:
-    key, name = f"t1-r1-c{position}", "once" if effect == "once" else "read"
-    kept = Returned(key, True, (Text("kept"),)) if result else None
-    return InflightCall(key, name, effect, kept)
-
-
 @pytest.mark.parametrize(
     ("calls", "adopted", "told"),
     [
         # what had landed is not run again, and its row goes when it is a fact
         (("read",), [landed(0, "read", True)], [f"write {END}"]),
         (("once",), [landed(0, "once", True)], [f"write {END}"]),
-        # what was running is run once more, under the row that it has; a `once` is not
-        (("read",), [landed(0, "read", False)], ["start 0", "land 0", f"write {END}"]),
-        (("once",), [landed(0, "once", False)], [f"write {END}"]),
+        # what was running is run once more, under the row that it has
+        (("read",), [landed(0, "read", False)], ["write restarted", "start 0", "land 0", f"write {END}"]),
+        (("odd",), [landed(0, None, False)], ["SYNC restarted", "start 0", "land 0", f"SYNC {END}"]),
+        (
+            ("read", "look"), [landed(1, "read", False)],
+            ["write restarted started", "start 0", "start 1", "land 0", "write landed", "land 1", f"write {END}"],
+        ),
         (
             ("read", "look"), [landed(0, "read", True)],
             ["write started", "start 1", "land 1", f"write {END}"],
@@ -200,16 +122,10 @@ def landed(position: int, effect: str | None, result: bool) -> InflightCall:
 def test_a_run_that_goes_on(calls: tuple[str, ...], adopted: list[InflightCall], told: list[str]):
     done = Round(*(calls or ("none",)))
     done.rounds.adopt(adopted)
-    assert [line for line in done.run().told if line != "write "] == told
-
-
-def test_an_interrupted_once_call_has_failed_with_an_unknown_outcome():
-    done = Round("once", "once")
-    done.rounds.adopt([landed(0, "once", True), landed(1, "once", False)])
-    kept, lost = (json.loads(row["payload"]) for row in done.run().rows("fact_append"))
-    assert kept["parts"] == [{"text": "kept", "type": "text"}] and kept["ok"]
-    assert lost["ok"] is False and lost["metadata"]["refused"] == "interrupted"
-    assert lost["parts"] == [{"text": "interrupted, outcome unknown", "type": "text"}]
+    assert done.run().told == told
+    assert [row["position"] for row in done.rows("inflight_restart")] == [
+        int(one.call_key[-1]) for one in adopted if one.result is None
+    ]
 
 
 # ------------------------------------------------------------------ cancelled
@@ -218,7 +134,8 @@ def test_a_cancelled_call_has_a_result_and_does_not_count_as_run(reason: str, ta
     done = Round("once", "odd", "read")
     done.rounds.done["t1-r1-c0"] = Returned("t1-r1-c0", True, (Text("out"),))
     done.rounds.running["t1-r1-c1"] = done.ledger.log.state.open[1]
-    done.rounds.settle_cancelled(reason)
+    done.drive(done.rounds.settle_cancelled(reason))
+    assert done.rows("wait_close_all") == []
     assert done.rounds.running == {} and done.ledger.log.state.phase is Phase.INFER
     assert done.ledger.log.state.tool_calls == 1
     done.drive(done.ledger.flush())

@@ -145,6 +145,11 @@ def careful(monkeypatch, quick: Path) -> Callable[..., Result]:
             options.permission_policy = asks("read")
             return super().session(workspace, options)
 
+        def resume_session(self, session_id, options=None, **more):
+            options = options or SessionOptions()
+            options.permission_policy = asks("read")
+            return super().resume_session(session_id, options, **more)
+
     script = [reply("I look.", calls=[call("read", {"path": "notes.txt"})]), reply("Milk.")]
     monkeypatch.chdir(quick)
     monkeypatch.setenv("COLUMNS", "100")
