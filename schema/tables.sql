@@ -285,6 +285,7 @@ CREATE TABLE wait(
   UNIQUE(session_pk, wait_id)
 ) STRICT;
 CREATE INDEX wait_open ON wait(session_pk) WHERE closed_ms IS NULL;
+CREATE INDEX wait_run  ON wait(run_pk);
 -- One row per wait: inserting it is what decides who answered. `expired`: nobody did, and the deadline has passed.
 CREATE TABLE wait_answer(
   wait_pk     INTEGER PRIMARY KEY,

@@ -83,6 +83,7 @@ def test_in_the_async_face_a_method_is_awaitable_iff_it_touches_the_file():
 SESSION = (
     "send", "stream", "history", "facts", "runs", "run_snapshot", "current_run", "run_events", "run_event_page",
     "tail", "events", "trace_events", "usage", "emit", "cancel", "cancel_run", "steer", "interrupt", "passivate",
+    "waits", "answer", "confirm", "waive", "report_verification",
     "set_retention", "set_budget_guard", "register_hook", "unregister_hook", "close", "session_id", "workspace",
     "is_closed", "tenant_id", "principal", "agent_template_id", "correlation_id",
 )  # fmt: skip
@@ -106,6 +107,7 @@ CODES = {
     "ContextOverflow": "CONTEXT_OVERFLOW", "ModelError": "LLM_ERROR", "ToolError": "TOOL_ERROR",
     "StoreError": "STORE_ERROR", "DiskFull": "DISK_FULL", "FileReplaced": "FILE_REPLACED",
     "OwnershipLost": "OWNERSHIP_LOST", "SchemaChanged": "SCHEMA_CHANGED",
+    "GateClosed": "COMPLETION_GATE",
 }  # fmt: skip
 
 

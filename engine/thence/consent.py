@@ -139,6 +139,8 @@ def _result(call: OpenCall, ok: bool, value: Json, tools: Mapping[str, Traits]) 
         metadata["effect"] = traits.effect
     if traits.repeatable:
         metadata["repeatable"] = True
+    if traits.workspace and traits.effect != "read":
+        metadata["workspace"] = True
     return Returned(call.key, ok, (part,), metadata)
 
 

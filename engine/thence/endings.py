@@ -75,6 +75,8 @@ class Endings:
             self.ledger.go_back(mark)
             if not (yield from take_steers(self.ledger)):
                 raise
+            # It may have said that it was verifying what it did; now it goes on.
+            self.ledger.also(writes.set_status(self.ids, "executing", (yield from Now())))
             return None
 
     def fail(self, error: ThenceError) -> Flow[Outcome]:

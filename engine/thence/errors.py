@@ -176,9 +176,11 @@ class GateClosed(RunFailed):
     ``digest`` names the changes: give it to ``session.waive``. ``why`` says what is missing or what failed.
     """
 
+    code = "COMPLETION_GATE"
+
     def __init__(self, digest: str, why: str, *, run_id: str | None = None, resumable: bool = True) -> None:
         super().__init__(
-            "COMPLETION_GATE",
+            self.code,
             f"completion gate: workspace changes {digest} have no passed verification and no waiver; {why}",
             run_id=run_id,
             resumable=resumable,

@@ -25,7 +25,6 @@ from .steps import OpenCall, Park, Run
 from .waits import digest_of_call
 
 CANCELLED = "Error: not run, because the run was cancelled"
-UNKNOWN_OUTCOME = "interrupted, outcome unknown"
 UNKNOWN = "Error: cancelled while it was running; its outcome is unknown"
 
 
@@ -63,7 +62,8 @@ class Rounds:
                 return Park()
             batch: list[OpenCall] = []
             for verdict in verdicts:
-                if not isinstance(verdict, Run):
+                # What came of a call that had started is asked even if its tool is not here any more.
+                if not isinstance(verdict, Run) and verdict.call.key not in self._unknown:
                     self._refuse(verdict.call, verdict.result)
                     continue
                 call = yield from self._ask_hooks(verdict.call)
@@ -71,8 +71,10 @@ class Rounds:
                     self._refuse(verdict.call, call)
                     continue
                 said = yield from ask_consent(self.ledger, call, starts=self._unknown.get(call.key, 0))
-                if said is None:
+                if said is None and isinstance(verdict, Run):
                     batch.append(call)
+                elif said is None:
+                    self._refuse(call, verdict.result)
                 elif isinstance(said, WaitOpened):
                     yield from stage_wait(self.ledger, said, call)
                 else:

@@ -175,6 +175,16 @@ def test_commands_do_not_hold_the_terminal_or_our_group(tmp_path: Path):
     assert session == leader != str(os.getsid(0))
 
 
+def test_a_command_reads_nothing_of_our_input(tmp_path: Path):
+    code = "from pathlib import Path; from thence.host.children import Child; print(Child(['cat'], Path('.')).run())"
+    env = {**os.environ, "PYTHONPATH": str(Path(thence.__file__).resolve().parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.read() == "Exit(code=0, output='')\n"  # our end stays open
+    process.communicate(timeout=60)
+
+
 def test_ctrl_c_reaches_the_run_and_not_the_command(tmp_path: Path):
     """The command is killed because the run was interrupted; the run can be resumed."""
     (tmp_path / "work").mkdir()

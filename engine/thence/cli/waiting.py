@@ -28,7 +28,7 @@ with_name = click.option("--by", metavar="NAME", help="Who answers, for the log.
 @common
 @pass_settings
 def waits(settings: Settings, session: str | None) -> None:
-    """List what runs wait for, of all sessions or of one: approvals, questions, results."""
+    """List what runs wait for: approvals, questions, results."""
     with looking(settings.path) as look:
         key = None if session is None else look.session(session).session_pk
         found = look.ask(asked.waits(key))

@@ -12,11 +12,11 @@ from ..kept_state import KeptState
 from ..log import Log
 from ..pages import StoredFact, page
 from ..plan import Plan
-from ..rounds import UNKNOWN_OUTCOME
 from ..state import Phase
 from ..writes import RunIds
 
 NOT_RUN = "interrupted, not run"
+UNKNOWN_OUTCOME = "interrupted, outcome unknown"
 
 
 def catch_up(log: Log) -> Flow[None]:
