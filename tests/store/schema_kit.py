@@ -133,7 +133,7 @@ class SchemaFile:
             "id": branch_pk << 32 | seq, "run_pk": 1, "fence": self.fence(session_pk), "ts_ms": self.now,
             "kind": "user.message", "key": key, "cause": None, "prev_hash": prev, "blobs": None, "payload": payload,
         }  # fmt: skip
-        row["hash"] = fact_hash(prev, seq, "user.message", key, None, payload)
+        row["hash"] = fact_hash(prev, seq, other.get("kind", "user.message"), key, None, payload)
         return self.insert("fact", verb=verb, **(row | other))
 
     # ------------------------------------------------------------------ runs and what they leave

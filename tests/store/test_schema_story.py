@@ -41,7 +41,8 @@ def path(tmp_path: Path) -> Path:
     root = made.live_branch(pk)
     for number, text in enumerate(('{"a":"é"}', '{"b":[1,2]}', "{}")):
         made.fact(root, f"k{number}", text)
-    made.fact(made.branch_from(root, 2), "other", '{"c":null}')
+    report = '{"digest":"d","passed":true,"report":null}'
+    made.fact(made.branch_from(root, 2), "other", report, kind="verification.reported")
     run = made.run(pk, "r")
     made.wait(pk, run, "w1")
     made.event(pk, run, '{"n":0}')
