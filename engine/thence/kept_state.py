@@ -20,6 +20,7 @@ import orjson
 
 from .chat import Usage
 from .facts import Answered, Configured
+from .gate import Gate
 from .loopguard import LoopGuard
 from .state import Phase, State
 
@@ -32,7 +33,7 @@ MAX_BYTES = 8192
 _PLAIN = (
     "turn", "request", "rounds", "capped", "continuations", "steers", "without_usage", "tool_calls", "cut", "configs",
 )  # fmt: skip
-_BUILT = ("phase", "fatal", "loop", "continued", "usage")
+_BUILT = ("phase", "fatal", "loop", "gate", "continued", "usage")
 _IN_FACTS = ("text", "stop_reason", "config")
 _plain_of = attrgetter(*_PLAIN)
 _FIELDS = tuple(field.name for field in fields(State))
@@ -56,12 +57,13 @@ def keep_state(state: State, digest: bytes) -> tuple[str, bytes] | None:
     for name in _MUST_BE_UNSET:
         if getattr(state, name) != getattr(_UNSET, name):
             return None
-    loop, usage = state.loop, state.usage
+    loop, gate, usage = state.loop, state.gate, state.usage
     value: dict[str, Any] = dict(zip(_PLAIN, _plain_of(state), strict=True))
     value["version"] = _VERSION
     value["phase"] = state.phase.value
     value["fatal"] = state.fatal
     value["loop"] = [loop.window, loop.refused, loop.malformed]
+    value["gate"] = [gate.changes, gate.verified, gate.waived, gate.reports, gate.waivers]
     value["continued"] = state.continued
     value["usage"] = usage.to_dict()
     try:
@@ -86,6 +88,7 @@ def restore_state(kept: KeptState, digest: bytes, config: Configured | None, ans
         phase=Phase(value["phase"]),
         fatal=None if value["fatal"] is None else tuple(value["fatal"]),
         loop=LoopGuard(tuple(window), refused, malformed),
+        gate=Gate(*value["gate"]),
         continued=tuple(value["continued"]),
         usage=Usage(**value["usage"]),
         config=config,

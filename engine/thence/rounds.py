@@ -58,23 +58,23 @@ class Rounds:
                 break
             verdicts = judge(state, self.done, setup.traits, setup.limits)
             if not verdicts:
-                self._keep_refusals()
+                yield from self._keep_refusals()
                 return Park()
             batch: list[OpenCall] = []
             for verdict in verdicts:
                 # What came of a call that had started is asked even if its tool is not here any more.
-                if not isinstance(verdict, Run) and verdict.call.key not in self._unknown:
-                    self._refuse(verdict.call, verdict.result)
+                refusal = None if isinstance(verdict, Run) else verdict.result
+                if refusal is not None and verdict.call.key not in self._unknown:
+                    self._refuse(verdict.call, refusal)
                     continue
                 call = yield from self._ask_hooks(verdict.call)
                 if isinstance(call, Returned):
                     self._refuse(verdict.call, call)
                     continue
                 said = yield from ask_consent(self.ledger, call, starts=self._unknown.get(call.key, 0))
-                if said is None and isinstance(verdict, Run):
+                said = refusal if said is None else said
+                if said is None:
                     batch.append(call)
-                elif said is None:
-                    self._refuse(call, verdict.result)
                 elif isinstance(said, WaitOpened):
                     yield from stage_wait(self.ledger, said, call)
                 else:
@@ -110,11 +110,15 @@ class Rounds:
             self._refused.append((call, result))
         self.ledger.say(call_refused(call, result))
 
-    def _keep_refusals(self) -> None:
-        """Before the run parks: what was refused is not judged, and not told, a second time."""
+    def _keep_refusals(self) -> Flow[None]:
+        """Before the run parks: what has a result without having run is not judged, and not told, a second time."""
+        now = yield from Now()
         for call, result in self._refused:
             self._rows = True
-            self.ledger.also(inflight.refuse_call(self.ledger.ids, call, result))
+            if call.key in self._started:
+                self.ledger.also(*inflight.land_call(self.ledger.ids, result, now))
+            else:
+                self.ledger.also(inflight.refuse_call(self.ledger.ids, call, result))
         self._refused.clear()
 
     def _run_batch(self, batch: Sequence[OpenCall]) -> Flow[Stopped | None]:

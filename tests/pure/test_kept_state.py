@@ -20,7 +20,7 @@ from thence.log import Log
 from thence.loopguard import LoopGuard
 from thence.pages import StoredFact
 from thence.state import Phase, State
-from thence.steps import OpenCall
+from thence.steps import OpenCall, OpenWait
 from thence.writes import Head, RunIds, append
 
 from .logs import legal_logs
@@ -58,7 +58,7 @@ def test_the_state_from_the_cache_is_the_state_from_the_facts(facts: list[NewFac
     at = min(at, len(facts))
     cache = kept(facts, at)
     state = fold(facts[:at])
-    assert (cache is None) == bool(state.open or state.ended), "what it cannot tell, it does not keep"
+    assert (cache is None) == bool(state.open or state.waits or state.ended), "what it cannot tell, it does not keep"
     assert log_of(facts, cache).state == log_of(facts, None).state == fold(facts)
 
 
@@ -140,8 +140,8 @@ def test_what_a_later_version_wrote_is_refused_also_before_the_cached_state():
     facts = a_log()
     rows, head, blobs = stored(facts)
     seq, _, key, cause, run, *rest = rows[1]
-    rows[1] = (seq, "wait.opened", key, cause, run, *rest)  # type: ignore[assignment]
-    with pytest.raises(UnknownCriticalFact, match=r"'wait\.opened'"):
+    rows[1] = (seq, "plan.made", key, cause, run, *rest)  # type: ignore[assignment]
+    with pytest.raises(UnknownCriticalFact, match=r"'plan\.made'"):
         Log(1, 1).add_stored(rows, blobs, head, kept(facts, len(facts)))
 
 
@@ -156,9 +156,10 @@ def test_the_text_stays_small_or_is_not_kept():
 
 def test_a_state_with_something_that_is_not_kept_is_not_kept():
     call = OpenCall("t1-r1-c0", 0, None, "s")  # type: ignore[arg-type]
-    for state in (State(open=(call,)), State(ended=Ended("completed"))):
+    wait = OpenWait("t1-r1-w1", "budget_hold", "t1-r1")
+    for state in (State(open=(call,)), State(waits=(wait,)), State(ended=Ended("completed"))):
         assert keep_state(state, bytes(32)) is None
-    known = {*kept_state._PLAIN, *kept_state._BUILT, *kept_state._IN_FACTS, "open", "ended"}
+    known = {*kept_state._PLAIN, *kept_state._BUILT, *kept_state._IN_FACTS, "open", "waits", "ended"}
     assert known == {field.name for field in fields(State)}, (
         "a new field of State: keep it in kept_state, or add it here if a state that has it is folded anew"
     )

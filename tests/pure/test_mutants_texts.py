@@ -202,7 +202,7 @@ def test_the_format_is_this_for_ever(payload: Payload, text: str):
     assert decode(encoded.kind, text, encoded.blobs.__getitem__) == payload
 
 
-MODULES = ["chat", "codec", "facts", "fold", "inflight", "ledger", "limits", "loopguard", "reads", "steps", "writes"]
+MODULES = ["chat", "codec", "facts", "inflight", "ledger", "limits", "loopguard", "reads", "state", "steps", "writes"]
 
 
 @pytest.mark.parametrize("module", MODULES)

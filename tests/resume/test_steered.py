@@ -14,7 +14,7 @@ import pytest
 from thence import Agent, inbox
 
 from .hand import STEER, Died, by_hand
-from .kit import Again, Eyes, Tools, calls, done, head, last_run, options, resume
+from .kit import Again, Eyes, Tools, calls, done, head, last_run, options, resume_to_its_end
 
 SCRIPT = [calls("look:1", "charge:2"), done(), done("Done again.")]
 
@@ -88,7 +88,7 @@ def test_what_was_said_is_read_once_wherever_the_process_dies(way: str, quick: P
             read = bool(said(db))
             assert not (waits and read)
             seen.add((waits, read))
-            resume("sync" if when == "before" else "async", db, run_id, SCRIPT)
+            resume_to_its_end("sync" if when == "before" else "async", db, run_id, SCRIPT)
             assert said(db) == (["t1-steer1"] if waits or read else [])
             assert unknown or head(db) in heads[waits or read]
             with Eyes(db) as eyes:

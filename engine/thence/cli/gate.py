@@ -31,7 +31,7 @@ class NotAtGate(ThenceError):
 @common
 @pass_settings
 def waive(settings: Settings, run: str, reason: str) -> None:
-    """Let a RUN that the completion gate stopped end without a verification.
+    """Let a RUN that the completion gate stopped end unverified.
 
     What is waived are the workspace changes that the run has made, and no later ones. Resume it then.
     """
