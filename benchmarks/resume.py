@@ -1,8 +1,12 @@
 """From a dead process to the next model request: resuming 1,000 rounds, beside plain SQLite reading their rows.
 
+The transcript decodes a message when somebody looks at it, so the cost of looking at every one of them is told too, for
+a model that does; and, for the imports, that of a tool whose parameters need pydantic.
+
     python benchmarks/resume.py [--rounds 1000] [--repeat 5]
 
-Both sides are fresh processes; CPU seconds of the part that is named, medians of pairs.
+Both sides are fresh processes on a copy each of the file as the dead process left it; CPU seconds of the part that is
+named, modules of thence and sqlite3 that are imported with them not counted, medians of pairs.
 """
 
 from __future__ import annotations
@@ -22,6 +26,12 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "engine")]
 
 DB = "resume.db"
+PARTS = {
+    "read": "plain read of the same rows",
+    "resume": "resume, until the model is asked",
+    "look": "the same, and every message of the request was looked at",
+    "pydantic": "resume with a tool that needs pydantic to describe it",
+}
 
 
 def die(folder: Path, rounds: int) -> None:
@@ -44,8 +54,13 @@ def die(folder: Path, rounds: int) -> None:
         agent.session(folder, options).send("Go.")
 
 
-def resume(folder: Path) -> None:
-    """Open, resume, and print the CPU seconds until the model is asked."""
+def listed(names: list[str]) -> str:
+    """A tool whose parameters pydantic must describe."""
+    return ", ".join(names)
+
+
+def resume(folder: Path, part: str) -> None:
+    """Open, resume, and print the CPU seconds until the model is asked, or has read all that it is asked with."""
     import work
 
     from thence import Agent, Request, ScriptedModel
@@ -54,10 +69,15 @@ def resume(folder: Path) -> None:
     start = time.process_time()
 
     def answer(request: Request) -> ScriptedReply:
+        if part == "look":
+            size = sum(len(message.text) for message in request.messages)
+            if size < 1000:
+                raise SystemExit("nothing was read")
         print(time.process_time() - start)
         return reply("done")
 
-    with Agent(folder / DB, model=ScriptedModel([answer]), tools=[work.look]) as agent:
+    tools = [work.look, listed] if part == "pydantic" else [work.look]
+    with Agent(folder / DB, model=ScriptedModel([answer]), tools=tools) as agent:
         agent.resume_session("s").resume_run("the last")
 
 
@@ -76,23 +96,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--part", choices=("die", "resume", "read"))
+    parser.add_argument("--part", choices=("die", *PARTS))
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     if options.part == "die":
         return die(options.folder, options.rounds)
     if options.part is not None:
-        return resume(options.folder) if options.part == "resume" else read(options.folder)
+        return read(options.folder) if options.part == "read" else resume(options.folder, options.part)
     dead = Path(tempfile.mkdtemp(prefix="bench-resume-"))
     _part("die", dead, options.rounds)
-    pairs: list[tuple[float, float]] = []
+    took: dict[str, list[float]] = {part: [] for part in PARTS}
     for _ in range(options.repeat):
-        copy = Path(tempfile.mkdtemp(prefix="bench-resume-")) / "copy"
-        shutil.copytree(dead, copy)
-        pairs.append((_part("resume", copy, 0), _part("read", copy, 0)))
-    ours, plain = (statistics.median(values) for values in zip(*pairs, strict=True))
-    ratio = statistics.median(a / b for a, b in pairs)
-    print(f"resume {ours * 1000:.0f} ms of CPU, plain read {plain * 1000:.0f} ms, ratio {ratio:.1f}")
+        for part, values in took.items():
+            copy = Path(tempfile.mkdtemp(prefix="bench-resume-")) / "copy"
+            shutil.copytree(dead, copy)
+            values.append(_part(part, copy, 0))
+            shutil.rmtree(copy.parent)
+    shutil.rmtree(dead)
+    for part, values in took.items():
+        ratio = statistics.median(a / b for a, b in zip(values, took["read"], strict=True))
+        print(f"{PARTS[part]:58} {statistics.median(values) * 1000:5.0f} ms of CPU, {ratio:5.1f} times")
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from . import writes
@@ -87,6 +87,7 @@ class Mark:
     facts: list[NewFact]
     events: list[NewEvent]
     ops: list[Op]
+    complete: list[str]
     durable: bool
     settled: bool
 
@@ -94,12 +95,14 @@ class Mark:
 class Ledger:
     """The log of a run in memory, and what is staged for its next commit."""
 
-    def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
+    def __init__(self, ids: RunIds, log: Log, setup: Setup, has_pieces: Callable[[], bool]) -> None:
         self.ids, self.log, self.setup = ids, log, setup
         self.soft: list[GuardDecision] = []
+        self._has_pieces = has_pieces
         self._facts: list[NewFact] = []
         self._events: list[NewEvent] = []
         self._ops: list[Op] = []
+        self._complete: list[str] = []
         self._durable = self._settled = False
 
     def stage(self, key: str, cause: str | None, payload: Payload) -> None:
@@ -116,6 +119,10 @@ class Ledger:
         """Other writes for the next commit."""
         self._ops.extend(ops)
 
+    def clear_pieces(self, step: str) -> None:
+        """An answer or an output is complete: what of its pieces went into the file goes with the next commit."""
+        self._complete.append(step)
+
     def protect(self) -> None:
         """The next commit protects an effect or is acknowledged: it must survive a power cut."""
         self._durable = True
@@ -126,12 +133,13 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Where to come back to when the next commit is refused."""
-        return Mark(self.log.state, [*self._facts], [*self._events], [*self._ops], self._durable, self._settled)
+        lists = [*self._facts], [*self._events], [*self._ops], [*self._complete]
+        return Mark(self.log.state, *lists, self._durable, self._settled)
 
     def go_back(self, mark: Mark) -> None:
         """The commit since ``mark`` was refused: nothing of it is in the file. It must not have staged a message."""
         self.log.state = mark.state
-        self._facts, self._events, self._ops = mark.facts, mark.events, mark.ops
+        self._facts, self._events, self._ops, self._complete = mark.facts, mark.events, mark.ops, mark.complete
         self._durable, self._settled = mark.durable, mark.settled
 
     @property
@@ -154,8 +162,11 @@ class Ledger:
         if self._settled:
             ops = (*ops, writes.checkpoint(self.ids, head, self.log.state, now))
         ops = (*ops, *self._ops)
+        if self._complete and self._has_pieces():
+            ops = (*ops, *(writes.clear_deltas(self.ids, step) for step in self._complete))
         plan = Plan(ops, self._durable)
-        self._facts, self._events, self._ops, self._durable, self._settled = [], [], [], False, False
+        self._facts, self._events, self._ops, self._complete = [], [], [], []
+        self._durable = self._settled = False
         yield from Commit(plan, events, now)
         self.log.head = head
         self.log.answer_hash = answer_hash or self.log.answer_hash

@@ -192,8 +192,8 @@ class Rounds:
         ledger.also(
             *writes.keep_blobs(ledger.ids.session_pk, landed.kept),
             writes.trace_call(ledger.ids, name, trace_of(name, landed), now),
-            writes.clear_deltas(ledger.ids, key),
         )
+        ledger.clear_pieces(key)
         ledger.say(call_returned(call, landed))
         if ledger.setup.traits[name].effect != "read":
             ledger.protect()
@@ -208,7 +208,7 @@ class Rounds:
         about = {"question": postponed.question}
         wait = new_wait(self.ledger.log.state, call.key, postponed.kind, digest, postponed.deadline_ms, about)
         yield from stage_wait(self.ledger, wait, call)
-        self.ledger.also(writes.clear_deltas(self.ledger.ids, call.key))
+        self.ledger.clear_pieces(call.key)
         yield from self.ledger.flush()
 
     def land_all(self, landed: Sequence[Landed | Postponed]) -> Flow[None]:

@@ -7,6 +7,7 @@ tool starts, before the caller is told. `host.drive` runs the same generator wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from . import hooked, writes
@@ -29,12 +30,12 @@ from .writes import RunIds
 
 
 class Turn:
-    """One run of one turn."""
+    """One run of one turn. ``has_pieces``: whether pieces of this run's answers or outputs went into the file."""
 
-    def __init__(self, ids: RunIds, log: Log, setup: Setup) -> None:
+    def __init__(self, ids: RunIds, log: Log, setup: Setup, has_pieces: Callable[[], bool]) -> None:
         setup = hooked.as_left(setup, log.state)
         self.ids, self.log, self.setup = ids, log, setup
-        self.ledger = Ledger(ids, log, setup)
+        self.ledger = Ledger(ids, log, setup, has_pieces)
         self.rounds = Rounds(self.ledger)
         self.endings = Endings(self.ledger, self.rounds)
         self._configured = False
@@ -124,7 +125,7 @@ class Turn:
         if said.usage is not None and (yield from IsGuarded()):
             yield from AskGuard("record_after_llm", said.usage)
         self.ledger.stage(step, f"infer:{step}", answer)
-        self.ledger.also(writes.clear_deltas(self.ids, step))
+        self.ledger.clear_pieces(step)
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))
         yield from hooked.after_answer(self.ledger, number, answer)
         return None

@@ -41,7 +41,7 @@ class Round:
         postpone: dict[int, Postponed] | None = None,
     ) -> None:
         setup = Setup("m", "i", {}, SPECS, TRAITS, Limits(max_parallel_tools=parallel))
-        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup)
+        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup, lambda: True)
         self.rounds = Rounds(self.ledger)
         self.ledger.log.head = type(self.ledger.log.head)(2, bytes(range(32, 64)))
         self.ledger.log.answer_hash = bytes(range(32))

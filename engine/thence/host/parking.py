@@ -51,7 +51,7 @@ def wake(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) ->
     world.station.next_sequence = first_event
     if order.begun is not None:
         order.begun()
-    turn = Turn(ids, log, order.setup)
+    turn = Turn(ids, log, order.setup, world.station.has_pieces)
     turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
     return (yield from turn.run())
 
@@ -146,7 +146,7 @@ def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool]:
             yield from give_back(ids)
             return False
         ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-        turn = Turn(ids, log, core.setup(streaming=False))
+        turn = Turn(ids, log, core.setup(streaming=False), lambda: True)
         turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
         yield from turn.rounds.settle_cancelled(reason)
         yield from turn.endings.end("cancelled", "CANCELLED", reason)

@@ -112,6 +112,10 @@ class Station:
             first, self.next_delta = self.next_delta, self.next_delta + len(pieces)
             yield from Commit(add_deltas(self.ids, first, pieces))
 
+    def has_pieces(self) -> bool:
+        """Whether pieces of this run's answers or outputs went into the file."""
+        return self.next_delta > 1
+
     def drop_pieces(self, step: str) -> None:
         """The answer or output is complete: what of it is not in the file yet need not go there."""
         self._pieces = [piece for piece in self._pieces if piece[0] != step]

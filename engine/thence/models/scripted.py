@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TypeAlias
 
@@ -131,7 +131,12 @@ class ScriptedModel:
             if isinstance(delta, BaseException):
                 raise delta
             yield delta
-        yield answer.reply if answer.reply.model else replace(answer.reply, model=self.name)
+        reply = answer.reply
+        yield (
+            reply
+            if reply.model
+            else Reply(reply.text, reply.calls, reply.usage, reply.stop_reason, self.name, reply.opaque)
+        )
 
     def _exhausted(self, request: Request) -> str:
         if request.messages:

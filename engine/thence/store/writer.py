@@ -93,7 +93,7 @@ class Writer:
         self._prelude = prelude
         self._queue: deque[Job] = deque()
         self._group: Group | None = None
-        self._wal = f"{path}-wal"
+        self._file, self._wal = str(path or ""), f"{path}-wal"
         self._files: tuple[int, int, int, int] | None = None
         self._full: bool | None = None
         self._cookie: int | None = None
@@ -255,7 +255,7 @@ class Writer:
 
     def _stat(self) -> tuple[int, int, int, int]:
         try:
-            file, wal = os.stat(self._path or ""), os.stat(self._wal)
+            file, wal = os.stat(self._file), os.stat(self._wal)
         except OSError as error:
             raise FileReplaced(f"{error.filename} was moved or deleted while open ({error.strerror})") from error
         self.wal_bytes = wal.st_size
