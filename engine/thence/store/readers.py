@@ -171,8 +171,8 @@ class AsyncReaders:
                 # wait, and the thread's last word would find the loop closed. Cancelled before its first step, it has
                 # not started the thread.
                 thread = made[0]._thread  # pyright: ignore[reportPrivateUsage]
-                if thread.ident is not None:
-                    await asyncio.to_thread(thread.join)
+                while thread.is_alive():
+                    await asyncio.sleep(0.001)  # not on the loop's executor, whose threads stay
             else:
                 # cut in the middle it would leave its descriptors to the garbage collector
                 await self._discard(connecting.result())
