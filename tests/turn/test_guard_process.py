@@ -63,6 +63,14 @@ async def test_it_decides_in_another_process(world: World, tmp_path: Path):
     await until(lambda: gone(pids.pop()) if pids else True)
 
 
+async def test_it_ends_with_its_agent(world: World):
+    session = await world.session([reply("ok")], **guarded())
+    await session.send("go")
+    child = session.raw._core.guard.guard._child
+    await world._agents[0].close()
+    assert child.poll() is not None
+
+
 @pytest.mark.parametrize(
     ("tool", "resource"),
     [

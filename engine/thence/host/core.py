@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +93,9 @@ class AgentCore:
     live: dict[str, Operation] = field(default_factory=dict[str, Operation])
     lock: threading.Lock = field(default_factory=threading.Lock)
     owns_model: bool = False
+    guards: weakref.WeakSet[ProcessGuard] = field(default_factory=weakref.WeakSet[ProcessGuard])
+    """Those in processes of their own, which end with the agent."""
+
     closed: bool = False
     with_last_words: set[SessionCore] = field(default_factory=set["SessionCore"])
     """Sessions that have a ``session_end`` hook and are not closed: the agent closes them at the latest."""
@@ -166,6 +170,7 @@ class SessionCore:
         """Another guard, from the next check on; the one before it is let go."""
         held, before = isolated(guard, self.guard_isolation), self.guard
         if isinstance(held, ProcessGuard):
+            self.agent.guards.add(held)
             held.start()
         self.guard = None if held is None else Guarded(held, timeout_ms)
         if before is not None and isinstance(before.guard, ProcessGuard):

@@ -60,7 +60,8 @@ async def close_soon(core: AgentCore, stopped: Stopped = LEAVING, wait_s: float 
         await asyncio.sleep(0.01)
     for session in list(core.with_last_words):
         await end_session_soon(session)
-    await asyncio.to_thread(_close_model, core)
+    if core.owns_model:
+        await asyncio.to_thread(_close_model, core)
     await core.store.aclose()
     _forget(core)
 
@@ -99,6 +100,8 @@ def _close_model(core: AgentCore) -> None:
 
 def _forget(core: AgentCore) -> None:
     core.workers.close()
+    for guard in list(core.guards):
+        guard.close()
     _open.discard(core)
 
 

@@ -52,6 +52,7 @@ def open_session(
         row = yield from _reopen(chosen, row, folder)
     guard = None if held is None else Guarded(held, limits_of(row.options).budget_guard_timeout_ms)
     if isinstance(held, ProcessGuard):
+        agent.guards.add(held)
         held.start()
     core = SessionCore(
         agent=agent,

@@ -25,6 +25,7 @@ class Workers:
         self._lock = threading.Lock()
         self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     def submit(self, function: Callable[[], None]) -> None:
         """Run ``function`` soon, on an idle thread or a new one."""
@@ -53,6 +54,7 @@ class Workers:
     def close(self) -> None:
         """Let idle threads and the loop go. Busy ones are left to end by themselves."""
         with self._lock:
+            self._closed = True
             boxes, self._idle = self._idle, []
             loop, self._loop = self._loop, None
         for box in boxes:
@@ -75,6 +77,8 @@ class Workers:
             function()
             del function  # an idle thread must not keep a tool's values alive
             with self._lock:
+                if self._closed:
+                    return
                 self._idle.append(box)
 
 
