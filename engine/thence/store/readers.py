@@ -171,7 +171,7 @@ class AsyncReaders:
                 # wait, and the thread's last word would find the loop closed. Cancelled before its first step, it has
                 # not started the thread.
                 thread = made[0]._thread  # pyright: ignore[reportPrivateUsage]
-                while thread.is_alive():
+                while thread.is_alive():  # noqa: ASYNC110 - a thread sets no event of a loop
                     await asyncio.sleep(0.001)  # not on the loop's executor, whose threads stay
             else:
                 # cut in the middle it would leave its descriptors to the garbage collector
