@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from thence import ModelError, RunFailed, SessionOptions, ThenceError, tool
-from thence.chat import Reply, TextDelta
+from thence.chat import Reply, TextDelta, ToolCallDelta
 from thence.testing import ScriptedModel, call, reply
 
 from .kit import Face
@@ -109,6 +109,8 @@ WRONG: dict[str, list[Any]] = {
     "a text": ["hello"],
     "None": [None],
     "a dict": [{"text": "hello"}],
+    "a delta whose text is a number": [TextDelta(5)],  # type: ignore[arg-type]
+    "a tool delta whose text is None": [ToolCallDelta(0, "take", None)],  # type: ignore[arg-type]
     "a reply whose text is a number": [Reply(text=5)],  # type: ignore[arg-type]
     "a reply whose text is None": [Reply(text=None)],  # type: ignore[arg-type]
     "a reply whose calls are texts": [Reply(calls=("take",))],  # type: ignore[arg-type]

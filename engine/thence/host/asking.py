@@ -32,12 +32,12 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
             return station.stopped
         if isinstance(item, Said) and item.job is job:
             said: object = item.item  # a model is somebody else's code: it may say anything
-            if isinstance(said, DELTAS):  # pyright: ignore[reportUnnecessaryIsInstance]
-                station.add_piece(effect.step, _delta_event(effect.step, said))
+            wrong = _what_is_wrong(said)
+            if wrong is None:
+                station.add_piece(effect.step, _delta_event(effect.step, said))  # type: ignore[arg-type]
             else:
                 _drop(job)
-                what = type(said).__name__
-                return ModelFailed(ModelError("bad_reply", f"the model's stream gave a {what}", retryable=False))
+                return ModelFailed(ModelError("bad_reply", f"the model's stream gave a {wrong}", retryable=False))
         elif isinstance(item, Finished) and item.job is job:
             station.drop_pieces(effect.step)
             reply = item.value
@@ -47,6 +47,15 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
         if deadline is not None and time.monotonic() >= deadline:
             _drop(job)
             return ModelFailed(ModelError("timeout", f"LLM call timed out after {limit} ms", retryable=True))
+
+
+def _what_is_wrong(said: object) -> str | None:
+    """What a model's stream gave that is no delta; None for one."""
+    if not isinstance(said, DELTAS):
+        return type(said).__name__
+    texts: list[object] = [said.name, said.delta] if isinstance(said, ToolCallDelta) else [said.text]
+    wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
+    return f"{type(said).__name__} with a {wrong[0]} as its text" if wrong else None
 
 
 def _delta_event(step: str, delta: Delta) -> NewEvent:
