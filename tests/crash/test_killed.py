@@ -16,8 +16,10 @@ from thence.testing import ScriptedModel, reply
 
 from ..kit import check_log, check_messages, results
 
+# pydantic, which a first call would load, comes before "ready": the kills are meant for the turns.
 WORKER = """
 import os, sys
+import pydantic.json_schema, pydantic.plugin._loader
 from thence import Agent, SessionOptions, ToolContext, tool
 from thence.testing import ScriptedModel, call, reply
 db, acks, effects = sys.argv[1:4]
