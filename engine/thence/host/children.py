@@ -91,12 +91,20 @@ class Child:
         Raises:
             OSError: it could not be started.
         """
+        # Known before it starts: an interpreter that exits meanwhile waits for the start, and takes it along.
+        with _lock:
+            _alive.add(self)
+        try:
+            return self._run()
+        finally:
+            with _lock:
+                _alive.discard(self)
+
+    def _run(self) -> Exit:
         with self._lock:
             if self._killed:
                 return Exit(-signal.SIGTERM, "")
             process = self._process = _start(self._command, self._folder)
-        with _lock:
-            _alive.add(self)
         reader = threading.Thread(target=self._read, args=(process.stdout,), name="thence-verify", daemon=True)
         reader.start()
         code = process.wait()
@@ -104,8 +112,6 @@ class Child:
         self.kill()
         with self._lock:
             self._process = None
-        with _lock:
-            _alive.discard(self)
         # Somebody who left the group may still hold the pipe: what it says is not waited for.
         reader.join(_LAST_WORDS_S)
         return Exit(code, self.output.text())
