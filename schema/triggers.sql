@@ -250,7 +250,7 @@ WHEN EXISTS(SELECT 1 FROM session WHERE session_pk = OLD.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:RUN_EXISTS a run id lives as long as its session');
 END;
 CREATE TRIGGER run_deleted AFTER DELETE ON run BEGIN
-  DELETE FROM wait WHERE run_pk = OLD.run_pk;
+  DELETE FROM wait WHERE run_pk = OLD.run_pk AND closed_ms IS NOT NULL;  -- an open one is the next run's
   DELETE FROM stream WHERE stream_pk = OLD.run_pk;
   DELETE FROM checkpoint WHERE run_pk = OLD.run_pk;
 END;

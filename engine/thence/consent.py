@@ -25,20 +25,25 @@ Consent: TypeAlias = "None | Returned | Denied | WaitOpened"
 LATE = "Error: nobody answered in time"
 
 
-def ask_consent(ledger: Ledger, call: OpenCall, *, starts: int) -> Flow[Consent]:
-    """Whether ``call`` runs now. ``starts``: how often it had started before, if it must not run twice."""
-    state = ledger.log.state
+def told(state: State, call: OpenCall, tools: Mapping[str, Traits], *, starts: int) -> Returned | WaitOpened | None:
+    """What came of a call that had started before and must not run twice (``starts``: how often it had), or of one
+    whose tool has handed it over: the result that somebody told, or the question for it. None for any other call.
+    """
     given = {wait.kind: wait.answer for wait in state.waits if wait.subject == call.key and wait.answer is not None}
     for kind in ("deferred", "question"):
         if kind in given:
-            return _deferred_result(call, given[kind], ledger.setup.traits)
-    if starts:
-        known = given.get("unknown_outcome")
-        if known is None or starts > _runs_wanted(state, call.key):
-            return new_wait(state, call.key, "unknown_outcome", digest_of_call(call.call), None, {"question": WHAT})
-        result = _told_outcome(call, known, ledger.setup.traits)
-        if result is not None:
-            return result
+            return _deferred_result(call, given[kind], tools)
+    if not starts:
+        return None
+    known = given.get("unknown_outcome")
+    if known is None or starts > _runs_wanted(state, call.key):
+        return new_wait(state, call.key, "unknown_outcome", digest_of_call(call.call), None, {"question": WHAT})
+    return _told_outcome(call, known, tools)
+
+
+def ask_consent(ledger: Ledger, call: OpenCall) -> Flow[Consent]:
+    """Whether ``call`` runs now."""
+    state = ledger.log.state
     # A hook may have changed the arguments since somebody said yes: that was a yes to something else.
     about = digest_of_call(call.call)
     given = {w.kind: w.answer for w in state.waits if w.subject == call.key and w.answer and w.digest == about}
@@ -52,7 +57,9 @@ WHAT = "This call had started when its process died, and must not run twice. Wha
 
 
 def _permission(ledger: Ledger, call: OpenCall, answer: WaitAnswered | None) -> Flow[Consent]:
-    policy = ledger.setup.permissions
+    if answer is not None and not is_approved(answer):
+        return _rejected(call, answer)  # a no stays a no, whatever the host's policy is by now
+    policy, reread = ledger.setup.permissions, ledger.setup.reread
     if policy is None:
         return None
     name = call.call.name
@@ -61,21 +68,18 @@ def _permission(ledger: Ledger, call: OpenCall, answer: WaitAnswered | None) -> 
         reason = f"the policy denies '{name[:100]}'"
         ledger.say(permission_denied(call, reason))
         return refused(call, f"Error: permission denied: {reason}", "permission_denied")
-    if decision == "allow":
+    # Our own tool shows what the model was shown in part already.
+    if decision == "allow" or answer is not None or (reread is not None and name == reread.name):
         return None
-    if answer is not None:
-        return _confirmed(call, answer)
     deadline = None
     if policy.timeout_ms is not None:
         deadline = (yield from Now()) + policy.timeout_ms
     return new_wait(ledger.log.state, call.key, "confirmation", digest_of_call(call.call), deadline)
 
 
-def _confirmed(call: OpenCall, answer: WaitAnswered) -> Consent:
+def _rejected(call: OpenCall, answer: WaitAnswered) -> Returned:
     if answer.expired:
         return refused(call, "Error: not confirmed in time", "confirmation_timeout")
-    if is_approved(answer):
-        return None
     reason = reason_of(answer)
     text = f"Error: rejected by {answer.by or 'a person'}" + (f": {reason}" if reason else "")
     return refused(call, text, "rejected")

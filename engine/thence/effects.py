@@ -76,7 +76,12 @@ class Read(Effect[T]):
 
 @dataclass(slots=True)
 class SafePoint(Effect[Stopped | None]):
-    """Between two steps: whether somebody wants this run to stop, before anything else is started."""
+    """Between two steps: whether somebody wants this run to stop, before anything else is started.
+
+    ``look``: look into the inbox in any case, not only when it is due.
+    """
+
+    look: bool = False
 
 
 @dataclass(slots=True)
@@ -157,8 +162,8 @@ class RunVerification(Effect[Verified | Stopped]):
 
 
 @dataclass(slots=True)
-class StartTool(Effect[None]):
-    """Start one call; its result comes through :class:`AwaitTool`."""
+class StartTool(Effect[bool]):
+    """Start one call; its result comes through :class:`AwaitTool`. False: it was not started, the run is to stop."""
 
     call: OpenCall
     idempotency_key: str

@@ -105,7 +105,7 @@ class Endings:
         """Let go of the session until the world has answered. None: it has, meanwhile."""
         answered = yield from stage_answers(self.ledger)
         self.heard.update(answered)
-        stopped = yield from SafePoint()
+        stopped = yield from SafePoint(look=True)
         if stopped is not None:
             return (yield from self.stop(stopped))
         if answered:
@@ -116,11 +116,13 @@ class Endings:
         state = self.log.state
         checkpoint = writes.checkpoint(self.ids, self.log.head, state, now)
         calls = state.tool_calls + self.rounds.executed
-        parking = (waits.park(self.ids, state, calls, now), checkpoint, writes.release(self.ids))
+        unknown = state.without_usage + self.failed_requests
+        parking = waits.park(self.ids, state, tool_calls=calls, without_usage=unknown, now_ms=now)
+        letting_go = (writes.clear_all_deltas(self.ids), checkpoint, writes.release(self.ids))
         try:
-            yield from Commit(Plan(parking, durable=True))
+            yield from Commit(Plan((parking, *letting_go), durable=True))
         except PlanRefused as refused:
-            # Somebody answered between our look and our write: the next look sees it.
+            # Somebody answered, or said stop, between our look and our write: the next look sees it.
             if refused.code != "ANSWERED":
                 raise
             return None

@@ -81,6 +81,11 @@ def land_call(ids: RunIds, result: Returned, now_ms: int) -> tuple[Op, ...]:
     return (*keep_blobs(ids.session_pk, blobs), Op("inflight_land", (row,), expect=1, refusal="OWNERSHIP_LOST"))
 
 
+def unstart_call(ids: RunIds, call: OpenCall) -> Op:
+    """The call was about to start, and did not."""
+    return Op("inflight_unstart", ({"session_pk": ids.session_pk, "position": call.position},))
+
+
 def restart_calls(ids: RunIds, calls: Sequence[OpenCall]) -> Op:
     """Calls that had started before start again."""
     rows = tuple[Params, ...](

@@ -50,6 +50,11 @@ def call_returned(call: OpenCall, landed: Landed) -> NewEvent:
     return NewEvent("tool_end", payload)
 
 
+def call_told(call: OpenCall, result: Returned) -> NewEvent:
+    """``tool_end`` of a call whose result somebody told."""
+    return NewEvent("tool_end", _tool_end(call, text_of(result.parts), 0 if result.ok else 1))
+
+
 def call_refused(call: OpenCall, result: Returned | Denied) -> NewEvent:
     """``tool_end`` of a call that was not run."""
     if isinstance(result, Denied):

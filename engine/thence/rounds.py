@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from . import hooked, inflight, waits, writes
 from .canonical import Json
-from .consent import ask_consent, new_wait, stage_wait
+from .consent import ask_consent, new_wait, stage_wait, told
 from .effects import AwaitTool, Flow, IsHooked, Landed, Now, Postponed, SafePoint, StartTool, Stopped
 from .facts import Denied, Returned, Text, WaitOpened
 from .inflight import InflightCall
 from .judge import judge
 from .ledger import Ledger
 from .parts import blob_sha
-from .report import call_refused, call_returned, call_started, trace_of
+from .report import call_refused, call_returned, call_started, call_told, trace_of
 from .state import Phase
-from .steps import OpenCall, Park, Run
+from .steps import OpenCall, Park, Run, Verdict
 from .waits import digest_of_call
 
 CANCELLED = "Error: not run, because the run was cancelled"
@@ -62,23 +62,11 @@ class Rounds:
                 return Park()
             batch: list[OpenCall] = []
             for verdict in verdicts:
-                # What came of a call that had started is asked even if its tool is not here any more.
-                refusal = None if isinstance(verdict, Run) else verdict.result
-                if refusal is not None and verdict.call.key not in self._unknown:
-                    self._refuse(verdict.call, refusal)
-                    continue
-                call = yield from self._ask_hooks(verdict.call)
-                if isinstance(call, Returned):
-                    self._refuse(verdict.call, call)
-                    continue
-                said = yield from ask_consent(self.ledger, call, starts=self._unknown.get(call.key, 0))
-                said = refusal if said is None else said
-                if said is None:
+                call = yield from self._admit(verdict)
+                if isinstance(call, Stopped):
+                    return call
+                if call is not None:
                     batch.append(call)
-                elif isinstance(said, WaitOpened):
-                    yield from stage_wait(self.ledger, said, call)
-                else:
-                    self._refuse(call, said)
             # After the guard: it may have taken its time, and nothing starts once somebody said stop.
             stopped = yield from SafePoint()
             if stopped is None:
@@ -87,6 +75,35 @@ class Rounds:
                 return stopped
         self._settle()
         return None
+
+    def _admit(self, verdict: Verdict) -> Flow[OpenCall | Stopped | None]:
+        """The call as it is to run now; None when it has its result without, or must wait."""
+        ledger, call = self.ledger, verdict.call
+        # What came of a call that ran before is told, or asked, whoever is against running it now.
+        known = told(ledger.log.state, call, ledger.setup.traits, starts=self._unknown.get(call.key, 0))
+        if isinstance(known, WaitOpened):
+            yield from stage_wait(ledger, known, call)
+            return None
+        if known is not None:
+            self._tell(call, known)
+            return None
+        if not isinstance(verdict, Run):
+            self._refuse(call, verdict.result)
+            return None
+        hooked_call = yield from self._ask_hooks(call)
+        if isinstance(hooked_call, Returned):
+            self._refuse(call, hooked_call)
+            return None
+        # Hooks are not waited for once somebody said stop: what they did not say must not count as a yes.
+        stopped = yield from SafePoint()
+        if stopped is not None:
+            return stopped
+        said = yield from ask_consent(ledger, hooked_call)
+        if isinstance(said, WaitOpened):
+            yield from stage_wait(ledger, said, hooked_call)
+        elif said is not None:
+            self._refuse(hooked_call, said)
+        return hooked_call if said is None else None
 
     def _ask_hooks(self, call: OpenCall) -> Flow[OpenCall | Returned]:
         """The call as the host's hooks let it run, or the result that it gets instead."""
@@ -109,6 +126,12 @@ class Rounds:
         if isinstance(result, Returned):
             self._refused.append((call, result))
         self.ledger.say(call_refused(call, result))
+
+    def _tell(self, call: OpenCall, result: Returned) -> None:
+        """Somebody told what came of a call that ran before."""
+        self.done[call.key] = result
+        self._refused.append((call, result))
+        self.ledger.say(call_told(call, result))
 
     def _keep_refusals(self) -> Flow[None]:
         """Before the run parks: what has a result without having run is not judged, and not told, a second time."""
@@ -161,7 +184,11 @@ class Rounds:
         anchor = self.ledger.log.answer_hash
         for call in starting:
             identity = f"{self.ledger.ids.session_id}\n{anchor.hex()}\n{call.position}"
-            yield from StartTool(call, blob_sha(identity.encode()))
+            if not (yield from StartTool(call, blob_sha(identity.encode()))):
+                # Somebody said stop in the meantime: it has not started, and its row must not say so.
+                del self.running[call.key]
+                if call.key not in self._started:
+                    self.ledger.also(inflight.unstart_call(self.ledger.ids, call))
 
     def _is_last(self, landed: Landed) -> bool:
         """Whether nothing else of this answer will run: then the settling commit carries this landing too."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from . import hooked, writes
+from .canonical import dumps_checked, sha256_hex
 from .chat import Request, ToolSpec
 from .consent import held_reason, held_resource, is_approved, new_wait, stage_wait
 from .effects import AskGuard, AskModel, Backoff, Flow, IsGuarded, ModelFailed, SafePoint, Stopped
@@ -189,8 +190,7 @@ class Turn:
         self.ledger.note_decision(decision)
         if decision.decision == "hold":
             about = {"resource": decision.resource, "question": decision.reason}
-            digest = self.log.head.hash.hex()
-            wait = new_wait(self.log.state, step, "budget_hold", digest, None, about)
+            wait = new_wait(self.log.state, step, "budget_hold", self._digest(step), None, about)
             yield from stage_wait(self.ledger, wait, None)
             return Park()
         if decision.decision != "deny":
@@ -199,14 +199,19 @@ class Turn:
         return (yield from self.endings.fail(error))
 
     def _held(self) -> OpenWait | None:
-        """The hold of this request that was answered last, once: a yes is for one attempt."""
-        for wait in reversed(self.log.state.waits):
-            if wait.answer is None or wait.wait_id in self._used:
-                continue
-            self._used.add(wait.wait_id)
-            if is_approved(wait.answer) or wait.wait_id in self.endings.heard:
-                return wait
-        return None
+        """The newest hold of this request, once, if its answer counts: a yes is for one attempt at what was asked
+        about, a no for the operation that heard it."""
+        newest = self.log.state.waits[-1] if self.log.state.waits else None
+        if newest is None or newest.answer is None or newest.wait_id in self._used:
+            return None
+        self._used.add(newest.wait_id)
+        if is_approved(newest.answer):
+            return newest if newest.digest == self._digest(newest.subject) else None
+        return newest if newest.wait_id in self.endings.heard else None
+
+    def _digest(self, step: str) -> str:
+        """What a hold of a request is about."""
+        return sha256_hex(dumps_checked([step, self.setup.model]))
 
     def _model_failed(self, error: ThenceError, attempts: int) -> Flow[Outcome]:
         message = str(error)

@@ -132,8 +132,8 @@ def answer(session_pk: int, wait_id: str, value: Json, *, digest: str | None, by
     return Plan((Op("wait_answer", (row,), expect=1, refusal="WAIT_NOT_FOUND"),), durable=True)
 
 
-def park(ids: RunIds, state: State, tool_calls: int, now_ms: int) -> Op:
-    """Nothing else can be done. Refused with ANSWERED when an answer has come meanwhile."""
+def park(ids: RunIds, state: State, *, tool_calls: int, without_usage: int, now_ms: int) -> Op:
+    """Nothing else can be done. Refused with ANSWERED when an answer, or an order to stop, has come meanwhile."""
     row: Params = {
         "run_pk": ids.run_pk,
         "fence": ids.fence,
@@ -141,7 +141,7 @@ def park(ids: RunIds, state: State, tool_calls: int, now_ms: int) -> Op:
         "rounds": state.rounds,
         "tool_calls_count": tool_calls,
         **state.usage.to_dict(),
-        "requests_without_usage": state.without_usage,
+        "requests_without_usage": without_usage,
     }
     return Op("run_park", (row,), expect=1, refusal="ANSWERED")
 
@@ -180,12 +180,22 @@ def answered_runs(now_ms: int) -> Query[list[tuple[str, str]]]:
     )
 
 
-def parked_run(run_pk: int) -> Query[tuple[int, Usage, int]]:
-    """(next event sequence, usage so far, executed calls so far) of a parked run."""
+@dataclass(frozen=True, slots=True)
+class ParkedRun:
+    """Where a parked run stands: its next event, and its totals so far."""
 
-    def value(rows: Any) -> tuple[int, Usage, int]:
-        events, calls, *usage = rows[0][0]
-        return events, Usage(*usage), calls
+    next_event: int
+    tool_calls: int
+    without_usage: int
+    usage: Usage
+
+
+def parked_run(run_pk: int) -> Query[ParkedRun]:
+    """How far a parked run has come."""
+
+    def value(rows: Any) -> ParkedRun:
+        events, calls, unknown, *usage = rows[0][0]
+        return ParkedRun(events, calls, unknown, Usage(*usage))
 
     return Query((Select("run_parked", {"run_pk": run_pk}),), value)
 

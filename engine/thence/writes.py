@@ -197,6 +197,11 @@ def clear_deltas(ids: RunIds, step: str) -> Op:
     return Op("delta_clear", ({"stream_pk": ids.run_pk, "step": step},))
 
 
+def clear_all_deltas(ids: RunIds) -> Op:
+    """The run parks: no piece of it is of use any more."""
+    return Op("delta_clear_all", ({"stream_pk": ids.run_pk},))
+
+
 def add_deltas(ids: RunIds, first: int, deltas: Sequence[tuple[str, str, Mapping[str, object]]]) -> Plan:
     """Provisional pieces of an answer or an output, for readers in other processes; numbered from ``first``."""
     rows = tuple[Params, ...](

@@ -44,6 +44,10 @@ VALUES(:stream_pk << 32 | :number, :fence, :step, :type, :payload);
 -- The answer or the result is recorded: its pieces are void.
 DELETE FROM delta WHERE id BETWEEN :stream_pk << 32 AND :stream_pk << 32 | 4294967295 AND step = :step;
 
+-- name: delta_clear_all
+-- The run parks: whoever goes on numbers its pieces anew.
+DELETE FROM delta WHERE id BETWEEN :stream_pk << 32 AND :stream_pk << 32 | 4294967295;
+
 -- name: delta_list
 -- Provisional pieces after a cursor.
 SELECT number, step, type, payload FROM delta

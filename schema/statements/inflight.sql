@@ -3,6 +3,10 @@
 INSERT INTO inflight(id, run_pk, fence, call_key, tool, effect, state, started_ms)
 VALUES(:session_pk << 32 | :position, :run_pk, :fence, :call_key, :tool, :effect, 'started', :started_ms);
 
+-- name: inflight_unstart
+-- It was about to run, and somebody said stop.
+DELETE FROM inflight WHERE id = :session_pk << 32 | :position AND state = 'started';
+
 -- name: inflight_restart
 -- It had started before, and starts again.
 UPDATE inflight SET starts = starts + 1, fence = :fence WHERE id = :session_pk << 32 | :position;

@@ -28,14 +28,16 @@ WHERE run_pk = :run_pk AND NOT (:status = 'completed'
   AND EXISTS(SELECT 1 FROM inbox i WHERE i.session_pk = run.session_pk AND i.kind = 'steer'));
 
 -- name: run_park
--- Nothing else can be done before the world has answered; refused when an answer is there that is no fact yet.
+-- Nothing else can be done before the world has answered; refused when an answer is there that is no fact yet, or an
+-- order to stop.
 UPDATE run SET fence = :fence, status = 'parked', updated_ms = max(:now_ms, updated_ms), rounds = :rounds,
   tool_calls_count = :tool_calls_count, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
   total_tokens = :total_tokens, cache_read_tokens = :cache_read_tokens, cache_write_tokens = :cache_write_tokens,
   requests_without_usage = :requests_without_usage
 WHERE run_pk = :run_pk AND NOT EXISTS(
   SELECT 1 FROM wait w JOIN wait_answer a ON a.wait_pk = w.wait_pk
-  WHERE w.session_pk = run.session_pk AND w.closed_ms IS NULL);
+  WHERE w.session_pk = run.session_pk AND w.closed_ms IS NULL)
+  AND NOT EXISTS(SELECT 1 FROM inbox i WHERE i.session_pk = run.session_pk AND i.kind IN ('cancel', 'interrupt'));
 
 -- name: run_wake
 -- The world has answered: the same run goes on.
@@ -44,7 +46,7 @@ WHERE run_pk = :run_pk AND status = 'parked';
 
 -- name: run_parked
 -- What a parked run goes on from: its next event, and its totals so far.
-SELECT t.event_count, r.tool_calls_count, r.prompt_tokens, r.completion_tokens, r.total_tokens, r.cache_read_tokens,
+SELECT t.event_count, r.tool_calls_count, r.requests_without_usage, r.prompt_tokens, r.completion_tokens, r.total_tokens, r.cache_read_tokens,
   r.cache_write_tokens
 FROM run r JOIN stream t ON t.stream_pk = r.run_pk WHERE r.run_pk = :run_pk;
 

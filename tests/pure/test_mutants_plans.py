@@ -159,8 +159,9 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
         ),), durable=True),
     ),
     (
-        "park", lambda: waits.park(IDS, STATE, 12, 9),
-        Op("run_park", ({**TOTALS, "tool_calls_count": 12, "now_ms": 9},), expect=1, refusal="ANSWERED"),
+        "park", lambda: waits.park(IDS, STATE, tool_calls=12, without_usage=13, now_ms=9),
+        Op("run_park", ({**TOTALS, "tool_calls_count": 12, "requests_without_usage": 13, "now_ms": 9},), expect=1,
+           refusal="ANSWERED"),
     ),
     (
         "wake", lambda: waits.wake(IDS, 9),

@@ -52,6 +52,9 @@ ENDED = {"run_pk": RUN, "fence": FENCE, "now_ms": 90_000}
 TOTALS = {"rounds": 6, "tool_calls_count": 7, "requests_without_usage": 8, **USED}
 
 # name -> (what is done to the file before, parameters, what changes)
+NO_ORDERS = "UPDATE inbox SET kind = 'steer' WHERE session_pk = 2"
+"""An order to stop keeps a run from parking; a message does not."""
+
 CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
     "wait_open": ("", NEW, {("wait", 16): {"wait_pk": 16, **NEW}}),
     "wait_answer": (
@@ -81,20 +84,28 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         {("wait", pk): {"run_pk": 2, "fence": 9} for name, pk in WAITS.items() if name != "closed"},
     ),
     "run_park": (
-        "UPDATE wait SET closed_ms = 70", {**ENDED, **TOTALS},
+        f"UPDATE wait SET closed_ms = 70; {NO_ORDERS}", {**ENDED, **TOTALS},
         {("run", RUN): {"status": "parked", "updated_ms": 90_000, **TOTALS}},
     ),
     "run_park, with answers elsewhere": (
-        "UPDATE wait SET closed_ms = 70 WHERE session_pk = 2", {**ENDED, **TOTALS},
+        f"UPDATE wait SET closed_ms = 70 WHERE session_pk = 2; {NO_ORDERS}", {**ENDED, **TOTALS},
         {("run", RUN): {"status": "parked", "updated_ms": 90_000, **TOTALS}},
     ),
     "run_park, though nobody has answered": (
-        "DELETE FROM wait WHERE wait_id LIKE '%heard'", {**ENDED, **TOTALS},
+        f"DELETE FROM wait WHERE wait_id LIKE '%heard'; {NO_ORDERS}", {**ENDED, **TOTALS},
         {("run", RUN): {"status": "parked", "updated_ms": 90_000, **TOTALS}},
     ),
-    "run_park, but somebody has answered": ("", {**ENDED, **TOTALS}, {}),
+    "run_park, but somebody has answered": (NO_ORDERS, {**ENDED, **TOTALS}, {}),
+    "run_park, but somebody said cancel": (
+        f"DELETE FROM wait; {NO_ORDERS}; UPDATE inbox SET kind = 'cancel' WHERE session_pk = 2", {**ENDED, **TOTALS},
+        {},
+    ),
+    "run_park, but somebody said interrupt": (
+        f"DELETE FROM wait; {NO_ORDERS}; UPDATE inbox SET kind = 'interrupt' WHERE session_pk = 2", {**ENDED, **TOTALS},
+        {},
+    ),
     "run_park, under a new claim": (
-        "DELETE FROM wait; UPDATE session SET fence = 9", {**ENDED, **TOTALS, "fence": 9, "now_ms": 5},
+        f"DELETE FROM wait; {NO_ORDERS}; UPDATE session SET fence = 9", {**ENDED, **TOTALS, "fence": 9, "now_ms": 5},
         {("run", RUN): {"status": "parked", "fence": 9, **TOTALS}},
     ),
     "run_wake": (
@@ -189,7 +200,8 @@ def test_what_a_parked_run_goes_on_from(wrong: str):
     f.db.executescript(wrong)
     sets = ", ".join(f"{name} = {number}" for name, number in USED.items())
     f.sql(f"UPDATE run SET tool_calls_count = 7, {sets} WHERE run_pk = ?", RUN)
-    assert ask(f, "run_parked", run_pk=RUN) == [(4, 7, *USED.values())]
+    unknown = f.sql("SELECT requests_without_usage FROM run WHERE run_pk = ?", RUN).fetchone()[0]
+    assert ask(f, "run_parked", run_pk=RUN) == [(4, 7, unknown, *USED.values())]
     assert ask(f, "run_parked", run_pk=99) == []
 
 

@@ -102,6 +102,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
     "delta_clear, the last": (
         "", {"stream_pk": RUN, "step": "step-1"}, {("delta", packed(RUN, 2)): None, ("delta", packed(RUN, 3)): None},
     ),
+    "delta_clear_all": ("", {"stream_pk": RUN}, {("delta", packed(RUN, number)): None for number in range(4)}),
     "inbox_remove": ("", {"inbox_pk": 4, "fence": FENCE}, {("inbox", 4): None}),
     "inbox_remove, displaced": ("", {"inbox_pk": 4, "fence": FENCE - 1}, {}),
     "inflight_start": (
@@ -114,6 +115,15 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
             "id": packed(B, 3), "session_pk": B, "position": 3, "run_pk": RUN, "fence": FENCE, "call_key": "k",
             "tool": "to", "effect": "read", "state": "started", "started_ms": 9, "starts": 1,
         }},
+    ),
+    "inflight_unstart": ("", {"session_pk": B, "position": 2}, {("inflight", packed(B, 2)): None}),
+    "inflight_unstart, at the border of the next session": (
+        f"UPDATE inflight SET state = 'started', result = NULL, fence = {FENCE} WHERE session_pk = {B}",
+        {"session_pk": B, "position": 0}, {("inflight", packed(B, 0)): None},
+    ),
+    "inflight_unstart, it has landed": (
+        f"UPDATE inflight SET state = 'landed', result = '1', fence = {FENCE} WHERE position = 2 AND session_pk = {B}",
+        {"session_pk": B, "position": 2}, {},
     ),
     "inflight_restart": (
         "UPDATE session SET fence = 9", {"session_pk": B, "position": 2, "fence": 9},

@@ -92,6 +92,7 @@ class Round:
                 self._running.append(effect.call.position)
                 self.keys.append(effect.idempotency_key)
                 self.told.append(f"start {effect.call.position}")
+                return True
             case AwaitTool():
                 assert self._running, "nothing runs"
                 position = next((p for p in self.lands if p in self._running), self._running[0])

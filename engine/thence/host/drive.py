@@ -133,7 +133,7 @@ def _perform(effect: Effect[Any], store: Store, world: World, mailbox: SyncMailb
         return world.now_ms()
     if isinstance(effect, Take):
         return mailbox.take(effect.timeout_s)
-    if isinstance(effect, SafePoint) and not world.inbox_due():
+    if isinstance(effect, SafePoint) and not (effect.look or world.inbox_due()):
         return world.stop_now()
     if isinstance(effect, IsGuarded):
         return world.is_guarded()
@@ -168,7 +168,7 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return world.is_guarded()
         if isinstance(effect, IsHooked):
             return world.is_hooked(effect.event_type)
-        if isinstance(effect, SafePoint) and not world.inbox_due():
+        if isinstance(effect, SafePoint) and not (effect.look or world.inbox_due()):
             return world.stop_now()
         if isinstance(effect, IsSteered) and not world.inbox_due():
             return world.is_steered()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .. import inflight, reads, waits, writes
+from ..consent import told
 from ..effects import Commit, Flow, Now, Read
 from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
 from ..inflight import InflightCall
@@ -65,6 +66,9 @@ def settling_facts(log: Log, started: Mapping[str, Returned | None], ended: Ende
     state = log.state
     for call in state.open if state.phase is Phase.CALLS else ():
         result: Returned | Denied | None = started.get(call.key)
+        if result is None:
+            known = told(state, call, {}, starts=0)
+            result = known if isinstance(known, Returned) else None
         if result is None:
             text = UNKNOWN_OUTCOME if call.key in started else NOT_RUN
             result = Returned(call.key, False, (Text(text),), {"refused": "interrupted"})

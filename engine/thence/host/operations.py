@@ -199,10 +199,13 @@ def stop(core: SessionCore, stopped: Stopped, run_id: str | None, request_id: st
     if live is None or (run_id is not None and live.id != run_id):
         return False
     if live.status == "parked":
-        # An interrupt finds nothing to interrupt: the run can go on as it is.
-        return stopped.kind == "cancel" and (yield from cancel_parked(core, live.id, stopped.reason))
+        if stopped.kind != "cancel":
+            return False  # there is nothing to interrupt: the run can go on as it is
+        ended = yield from cancel_parked(core, live.id, stopped.reason)
+        if ended is not None:
+            return ended
     operation = core.agent.live.get(core.session_id)
-    if live.owner == core.agent.store.owner and operation is not None:
+    if operation is not None and live.owner in (None, core.agent.store.owner):
         operation.request_stop(stopped)
         return True
     stream = yield from stream_of(core, live.id)

@@ -13,6 +13,7 @@ from ..identity import check_id
 from ..log import Log
 from ..plan import Plan, PlanRefused
 from ..reads import LastRun
+from ..report import control_applied
 from ..runs import Run
 from ..turn import Turn
 from ..waits import YES_OR_NO, Wait, check_value
@@ -45,13 +46,14 @@ def wake(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) ->
     if order.run_id is not None and order.run_id != last.run_id:
         raise SessionError(f"run '{last.run_id}' is parked: it goes on under its own id, not as '{order.run_id}'")
     ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-    first_event, _, _ = yield from Read(waits.parked_run(last.run_pk))
-    yield from Commit(Plan((waits.expire(ids, now), waits.wake(ids, now)), durable=True))
+    parked = yield from Read(waits.parked_run(last.run_pk))
+    yield from Commit(Plan((*order.unrecorded(), waits.expire(ids, now), waits.wake(ids, now)), durable=True))
     world.station.enter(ids)
-    world.station.next_sequence = first_event
+    world.station.next_sequence = parked.next_event
     if order.begun is not None:
         order.begun()
     turn = Turn(ids, log, order.setup, world.station.has_pieces)
+    turn.endings.failed_requests = parked.without_usage - log.state.without_usage
     turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
     return (yield from turn.run())
 
@@ -71,8 +73,8 @@ def parked_busy(order: Order, run_id: str) -> Flow[SessionBusy]:
 def parked_outcome(run_pk: int, run: Run) -> Flow[Outcome]:
     """How a parked run stands, told as its outcome so far."""
     found = yield from Read(waits.waits(run_id=run.id))
-    _, usage, calls = yield from Read(waits.parked_run(run_pk))
-    return Outcome("parked", run.id, "", usage, calls, replayed=True, waits=tuple(found))
+    parked = yield from Read(waits.parked_run(run_pk))
+    return Outcome("parked", run.id, "", parked.usage, parked.tool_calls, replayed=True, waits=tuple(found))
 
 
 def list_waits(core: SessionCore, run_id: str | None) -> Flow[list[Wait]]:
@@ -138,8 +140,11 @@ def confirm(core: SessionCore, call_key: str, approved: bool, reason: str | None
     yield from answer(core, about[-1].id, value, None, by)
 
 
-def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool]:
-    """End a parked run for ever: its calls get results, its waits are closed. False when it is parked no more."""
+def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool | None]:
+    """End a parked run for ever: its calls get results, its waits are closed.
+
+    False when it is parked no more; None when somebody is about to go on with it: the order is for them.
+    """
 
     def body(ids: RunIds, log: Log, last: LastRun | None) -> Flow[bool]:
         if last is None or last.run_id != run_id or last.status != "parked":
@@ -148,8 +153,12 @@ def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool]:
         ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
         turn = Turn(ids, log, core.setup(streaming=False), lambda: True)
         turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
+        turn.ledger.say(control_applied("cancel", log.state, reason=reason))
         yield from turn.rounds.settle_cancelled(reason)
         yield from turn.endings.end("cancelled", "CANCELLED", reason)
         return True
 
-    return (yield from shortly(core, body))
+    try:
+        return (yield from shortly(core, body))
+    except SessionBusy:
+        return None

@@ -12,7 +12,7 @@ from .. import inbox, inflight, reads, writes
 from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
-from ..errors import RunInterrupted, SessionError
+from ..errors import RunInterrupted, SessionBusy, SessionError
 from ..facts import Asked, Ended, NewFact, Text, turn_key
 from ..ledger import Setup, configuration
 from ..log import Log
@@ -45,6 +45,8 @@ def send_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
             raise
         earlier = yield from resume_flow(replace(order, run_id=None, begun=None), world, interrupted.run_id)
         order.log = None  # it goes on in another branch
+    if earlier.status == "parked":
+        raise SessionBusy(order.session_id, run_id=earlier.run_id, waits=tuple(w.id for w in earlier.waits))
     if earlier.status != "completed" or world.station.stopped is not None:
         return earlier
     return (yield from once(order, operate(order, world, body)))

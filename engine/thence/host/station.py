@@ -61,6 +61,7 @@ class Station:
     def __init__(self, around: Surroundings, post: Post) -> None:
         self.around, self.post = around, post
         self.ids: RunIds | None = None
+        self._left = False
         self.stopped: Stopped | None = None
         self.steered = False
         self.drained_by = math.inf
@@ -108,7 +109,7 @@ class Station:
 
     def _flush_pieces(self) -> Flow[None]:
         pieces, self._pieces, self._pieces_due = self._pieces, [], None
-        if self.ids is not None and self.ids.run_pk is not None:
+        if self.ids is not None and self.ids.run_pk is not None and not self._left:
             first, self.next_delta = self.next_delta, self.next_delta + len(pieces)
             yield from Commit(add_deltas(self.ids, first, pieces))
 
@@ -129,6 +130,10 @@ class Station:
         """Whether a message waits for this run, by what is in the inbox now."""
         yield from self._poll_inbox()
         return self.steered
+
+    def leave(self) -> None:
+        """The run has let go of its session: nothing of it is read or written any more."""
+        self._left = True
 
     def inbox_due(self) -> bool:
         """Whether it is time to look into the inbox."""
@@ -175,7 +180,7 @@ class Station:
         """Turn what others said into events and stops."""
         self._polled = time.monotonic()
         ids = self.ids
-        if ids is None or ids.run_pk is None:
+        if ids is None or ids.run_pk is None or self._left:
             return
         found = yield from Read(inbox.waiting(ids.session_pk))
         rows, self.steered = found.rows, found.steered

@@ -38,14 +38,15 @@ class ToolBench:
         self._running: dict[str, _Running] = {}
         self._overdue: list[_Running] = []
 
-    def start(self, effect: StartTool) -> Flow[None]:
-        """Start one call. A call that is not ``read`` first waits for an overdue tool, up to its own limit (§5)."""
+    def start(self, effect: StartTool) -> Flow[bool]:
+        """Start one call, unless the run is to stop. A call that is not ``read`` first waits for an overdue tool, up to
+        its own limit (§5)."""
         station, call = self._station, effect.call
         tool = station.around.tools[call.call.name]
         limit_ms = tool.timeout_ms or station.around.limits.tool_timeout_ms
         late = None if tool.effect == "read" else (yield from self.wait_for_overdue(limit_ms))
         if station.stopped is not None:
-            return
+            return False
         job = Job("tool", call.key)
         arguments = dict(call.call.arguments or {})
         context = self._context(effect, job) if tool.wants_context else None
@@ -56,6 +57,7 @@ class ToolBench:
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         self._running[call.key] = _Running(job, tool, station.now_ms(), deadline, limit_ms, late)
         yield Start(call_spawn(job, station.post, run, station.now_ms, is_async=tool.is_async))
+        return True
 
     def take_landed(self, effect: AwaitTool) -> Flow[Landed | Postponed | Stopped]:
         """The next call that returns, raises, is handed over or runs out of time."""
@@ -93,6 +95,7 @@ class ToolBench:
             running = self._running.get(item.job.key)
             if running is not None and running.job is item.job:
                 del self._running[item.job.key]
+                self._station.drop_pieces(item.job.key)
                 if isinstance(item.error, Defer):
                     return _postponed(item.job.key, item.error)
                 return self._landed(running, item)

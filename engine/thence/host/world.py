@@ -25,7 +25,7 @@ from ..effects import (
     Stopped,
     Verified,
 )
-from ..hooking import HookContext
+from ..hooking import HookContext, HookOutcome
 from .asking import ask_model
 from .guard import ask_guard
 from .hooks import HookDesk, Waiting
@@ -44,13 +44,13 @@ class RunWorld:
     def __init__(self, around: Surroundings, post: Post) -> None:
         self.station = station = Station(around, post)
         self._bench = bench = ToolBench(station)
-        self._desk = desk = HookDesk(
+        self._desk = HookDesk(
             around.hooks, around.tags, Waiting(post, station.take, lambda: station.stopped is not None)
         )
         self._interpreters: dict[type[Any], Callable[[Any], Flow[Any]]] = {
             AskModel: lambda effect: ask_model(station, effect),
             AskGuard: self._ask_guard,
-            AskHooks: lambda effect: desk.ask(effect.context),
+            AskHooks: self._ask_hooks,
             StartTool: bench.start,
             AwaitTool: bench.take_landed,
             DrainTools: bench.drain,
@@ -104,6 +104,11 @@ class RunWorld:
         """The task that drives this run was cancelled: interrupt the run."""
         self.station.request_stop(Stopped("interrupt", "the task was cancelled"))
         return True
+
+    def _ask_hooks(self, effect: AskHooks) -> Flow[HookOutcome]:
+        if effect.context.event_type == "run_end":
+            self.station.leave()  # the hooks may take their time, and the session may be another's by now
+        return (yield from self._desk.ask(effect.context))
 
     def _ask_guard(self, effect: AskGuard) -> Flow[GuardDecision]:
         station = self.station
