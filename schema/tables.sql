@@ -112,6 +112,8 @@ CREATE TABLE fact(
 CREATE UNIQUE INDEX fact_key ON fact(branch_pk, key);
 -- Few facts name blobs: whoever reads a log must not look at all of them to find out which.
 CREATE INDEX fact_with_blobs ON fact(id) WHERE blobs IS NOT NULL;
+-- Whoever opens a log begins with its newest compaction.
+CREATE INDEX fact_compaction ON fact(id) WHERE kind = 'compaction.done';
 
 -- Why and how far a branch was pruned; `hash` is that of the last fact that went.
 CREATE TABLE tombstone(

@@ -20,10 +20,11 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
-    "errors canonical chat facts steps events identity limits runs diagnosis",
+    "errors canonical chat compacted facts steps events identity limits runs diagnosis",
     "state fold gate loopguard judge budget hooking options permissions verification",
-    "plan parts codec rows kept_state writes pages reads transcript inflight watching sessions inbox waits log",
-    "effects report ledger hooked consent steering rounds gating endings turn results",
+    "plan parts state_json codec rows kept_state writes pages reads transcript compaction inflight watching sessions "
+    "inbox waits log",
+    "effects report ledger compacting hooked consent steering rounds gating endings turn results",
     "store host models adapters",
     "agent session session_base session_views async_session testing cli __init__ __main__",
 )

@@ -19,7 +19,6 @@ from thence import (
     BudgetExhausted,
     HostEnvConfig,
     Session,
-    SessionConfiguration,
     SessionOptions,
     ThenceError,
 )
@@ -229,9 +228,6 @@ def test_seed_limits_are_attributes_in_snake_case(tmp_path: Path):
     assert [len(request.tools) for request in model.requests] == [1] * 24 + [0]
 
 
-@pytest.mark.xfail(
-    raises=SessionConfiguration, reason="compaction is a later issue: auto_compact=True is refused until then"
-)
 def test_seed_compaction_options_are_taken(tmp_path: Path):
     """``opts.auto_compact = True`` and a threshold run as written, whether or not anything has to be compacted."""
     opts = SessionOptions()

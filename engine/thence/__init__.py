@@ -12,6 +12,7 @@ from __future__ import annotations
 from .agent import Agent, AsyncAgent
 from .async_session import AsyncSession
 from .chat import Model, Reply, Request, ToolSpec, Usage
+from .compaction import Compaction
 from .diagnosis import Diagnosis, OwnerSeen
 from .errors import (
     BudgetExhausted,
@@ -62,6 +63,7 @@ __all__ = [
     "AsyncSession",
     "AsyncSpawnedRun",
     "BudgetExhausted",
+    "Compaction",
     "ContextOverflow",
     "Defer",
     "Diagnosis",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from .canonical import Json
 from .chat import Message
+from .compaction import Compaction
 from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
@@ -23,7 +24,7 @@ from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
 from .options import OnInterrupted
-from .results import SendResult, result_of
+from .results import SendResult, compaction_of, result_of
 from .runs import Run, SessionUsage, TraceEvent
 from .session_base import SessionBase, nothing
 from .waits import Wait
@@ -83,6 +84,12 @@ class AsyncSession(SessionBase):
 
     async def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(await self._do(recovering.await_run(self._core, assignment)))
+
+    async def compact(self) -> Compaction:
+        """See :meth:`Session.compact`."""
+        running = AsyncRunning(self._core, Assignment(compact=True))
+        await running.start(nothing)
+        return compaction_of(await running.join())
 
     async def waive(self, digest: str, reason: str) -> None:
         """See :meth:`Session.waive`."""

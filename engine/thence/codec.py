@@ -16,6 +16,7 @@ import orjson
 
 from .canonical import Json, dumps, dumps_checked, loads_stored
 from .chat import Usage
+from .compacted import Compacted
 from .errors import UnknownCriticalFact
 from .facts import (
     KINDS,
@@ -34,6 +35,7 @@ from .facts import (
     Waived,
 )
 from .parts import Blobs, Lookup, decode_part, encode_parts, get_json, get_text, put_json, put_text
+from .state_json import decode_compacted, encode_compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,7 @@ _ENCODERS: dict[type[Any], Callable[[Any, Blobs], Json]] = {
     WaitAnswered: _encode_wait_answered,
     Reported: _encode_reported,
     Waived: _encode_waived,
+    Compacted: encode_compacted,
     Ended: _encode_ended,
 }
 _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
@@ -270,5 +273,6 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any], Lookup], Payload]] = {
     "wait.answered": _decode_wait_answered,
     "verification.reported": _decode_reported,
     "gate.waived": _decode_waived,
+    "compaction.done": decode_compacted,
     "turn.ended": _decode_ended,
 }

@@ -129,10 +129,11 @@ class ModelFailed:
 
 @dataclass(slots=True)
 class AskModel(Effect[Reply | ModelFailed | Stopped]):
-    """One attempt at a model request. ``step`` names the answer its deltas belong to."""
+    """One attempt at a model request. ``step`` names the answer its deltas belong to; ``quiet``: nobody sees them."""
 
     request: Request
     step: str
+    quiet: bool = False
 
 
 @dataclass(slots=True)

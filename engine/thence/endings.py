@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from . import hooked, waits, writes
 from .chat import Usage
+from .compaction import Compaction
 from .consent import stage_answers
 from .effects import Commit, DrainTools, Flow, Now, Read, SafePoint, Stopped
 from .errors import RunFailed, RunInterrupted, ThenceError
@@ -39,6 +40,7 @@ class Outcome:
     error: ThenceError | None = None
     replayed: bool = False
     waits: tuple[Wait, ...] = ()
+    compaction: Compaction | None = None
 
 
 class Endings:
@@ -47,7 +49,6 @@ class Endings:
     def __init__(self, ledger: Ledger, rounds: Rounds) -> None:
         self.ledger, self.rounds = ledger, rounds
         self.ids, self.log = ledger.ids, ledger.log
-        self.failed_requests = 0
         self.heard: set[str] = set()
         """Waits whose answers came in this operation: a no that an earlier one heard does not bind this one."""
 
@@ -116,7 +117,7 @@ class Endings:
         state = self.log.state
         checkpoint = writes.checkpoint(self.ids, self.log.head, state, now)
         calls = state.tool_calls + self.rounds.executed
-        unknown = state.without_usage + self.failed_requests
+        unknown = state.without_usage + self.ledger.failed_requests
         parking = waits.park(self.ids, state, tool_calls=calls, without_usage=unknown, now_ms=now)
         letting_go = (writes.clear_all_deltas(self.ids), checkpoint, writes.release(self.ids))
         try:
@@ -152,7 +153,7 @@ class Endings:
                 text=state.text if status == "completed" else None,
                 error=(error.code, str(error)) if error else None,
                 resumable=resumable,
-                failed_requests=self.failed_requests,
+                failed_requests=self.ledger.failed_requests,
             ),
             writes.release(self.ids),
         )

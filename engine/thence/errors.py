@@ -124,12 +124,6 @@ class RunIdentityConflict(ThenceError):
         super().__init__(f"Run '{run_id}' is already bound to different immutable input", run_id=run_id)
 
 
-class ContextOverflow(ThenceError):
-    """The request does not fit the model's window, also after compaction."""
-
-    code = "CONTEXT_OVERFLOW"
-
-
 class ModelError(ThenceError):
     """A provider call failed. Adapters raise it; the turn decides whether to try again.
 
@@ -156,6 +150,19 @@ class RunFailed(ThenceError):
     ) -> None:
         super().__init__(message, run_id=run_id, retryable=retryable, resumable=resumable)
         self.code = code
+
+
+class ContextOverflow(RunFailed):
+    """The request does not fit into the model's window, and compaction could not help (§5). Always resumable.
+
+    ``why`` says why not: there was nothing to summarise, the summary failed, or the turn had its compaction already.
+    """
+
+    code = "CONTEXT_OVERFLOW"
+
+    def __init__(self, message: str, why: str = "", *, run_id: str | None = None, resumable: bool = True) -> None:
+        super().__init__(self.code, message, run_id=run_id, resumable=resumable)
+        self.why = why
 
 
 class WaitError(ThenceError):

@@ -6,7 +6,7 @@ keeps it and goes on. Any other unknown kind is critical: the session is read-on
 
 Keys: turn ``t3``; its facts ``t3-config``, ``t3-user``, ``t3-r1`` (the first model answer), ``t3-r1-c0`` (the first
 call of it *and* the result of that call), ``t3-r1-c0-w1`` (the first wait of that call) and ``t3-r1-c0-w1-answer``,
-``t3-more1`` (a continuation), ``t3-verify1`` (a verification report), ``t3-waive1``, ``t3-end``.
+``t3-more1`` (a continuation), ``t3-verify1`` (a verification report), ``t3-waive1``, ``t3-compact1``, ``t3-end``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from .canonical import Json, dumps_checked, loads_stored
 from .chat import Usage
+from .compacted import Compacted
 
 GENESIS = bytes(32)
 """Previous hash of the first fact of a log."""
@@ -206,8 +207,9 @@ class Note:
     payload: Json
 
 
+AtGate: TypeAlias = Reported | Waived
 Known: TypeAlias = (
-    Configured | Asked | Answered | Returned | Denied | WaitOpened | WaitAnswered | Reported | Waived | Ended
+    Configured | Asked | Answered | Returned | Denied | WaitOpened | WaitAnswered | AtGate | Compacted | Ended
 )
 Payload: TypeAlias = Known | Note
 
@@ -221,6 +223,7 @@ KINDS: dict[type[Known], str] = {
     WaitAnswered: "wait.answered",
     Reported: "verification.reported",
     Waived: "gate.waived",
+    Compacted: "compaction.done",
     Ended: "turn.ended",
 }
 

@@ -12,13 +12,15 @@ The rules, in one page:
   fact. It is over with the result of its call, or with the answer to that request.
 * An answer without calls that is empty, or was cut by its length limit or a pause, is continued a few times.
 * A turn that changed the workspace ends ``completed`` only when its changes were verified or waived, if that is asked.
+* A compaction comes between two turns or before a model request: never while a call or a wait is open.
 
 =========  =================================================  ==============================================
 phase      facts that may come                                 and then
 =========  =================================================  ==============================================
 IDLE       run.configured, user.message (host)                 IDLE, INFER
+IDLE       compaction.done                                     IDLE
 INFER      run.configured, user.message, model.turn, ended     INFER, CALLS with calls, else ANSWERED; IDLE
-INFER      wait.opened, wait.answered                          INFER
+INFER      wait.opened, wait.answered, compaction.done         INFER
 CALLS      tool.result and budget.denied of the next open call CALLS; the last one: INFER, or ANSWERED if capped
 CALLS      wait.opened, wait.answered                          CALLS
 ANSWERED   run.configured, verification.reported, gate.waived, ANSWERED, INFER, IDLE
@@ -36,6 +38,7 @@ from dataclasses import replace
 from typing import Any
 
 from .canonical import sha256_hex
+from .compacted import Compacted
 from .errors import IllegalFact
 from .facts import (
     Answered,
@@ -129,7 +132,14 @@ def _configured(state: State, fact: Configured) -> State:
 def _asked_idle(state: State, fact: Asked) -> State:
     if fact.origin != "host":
         raise IllegalFact(f"a {fact.origin} message cannot begin a turn")
-    return State(Phase.INFER, state.turn + 1, cut=state.cut, config=state.config, configs=state.configs)
+    return State(
+        Phase.INFER,
+        state.turn + 1,
+        cut=state.cut,
+        context_tokens=state.context_tokens,
+        config=state.config,
+        configs=state.configs,
+    )
 
 
 def _asked_again(state: State, fact: Asked) -> State:
@@ -158,6 +168,7 @@ def _answered(state: State, fact: Answered) -> State:
         rounds=state.rounds + bool(opened),
         usage=state.usage + fact.usage if fact.usage else state.usage,
         without_usage=state.without_usage + (fact.usage is None),
+        context_tokens=fact.usage.prompt_tokens + fact.usage.completion_tokens if fact.usage else state.context_tokens,
     )
 
 
@@ -225,6 +236,19 @@ def _waived(state: State, fact: Waived) -> State:
     return replace(state, gate=state.gate.after_waiver(fact))
 
 
+def _compacted(state: State, fact: Compacted) -> State:
+    if any(wait.answer is None for wait in state.waits):
+        raise IllegalFact("a compaction cannot come while a wait is open")
+    return replace(
+        state,
+        compactions=state.compactions + 1,
+        overflowed=state.overflowed or fact.trigger == "overflow",
+        context_tokens=0,
+        usage=state.usage + fact.usage if fact.usage else state.usage,
+        without_usage=state.without_usage + (fact.usage is None),
+    )
+
+
 def _ended(state: State, fact: Ended) -> State:
     return replace(state, phase=Phase.IDLE, ended=fact, waits=())
 
@@ -245,11 +269,13 @@ def fatal_of(metadata: Mapping[str, Any]) -> tuple[str, str] | None:
 TRANSITIONS: dict[tuple[Phase, type[Payload]], Callable[[State, Any], State]] = {
     (Phase.IDLE, Configured): _configured,
     (Phase.IDLE, Asked): _asked_idle,
+    (Phase.IDLE, Compacted): _compacted,
     (Phase.INFER, Configured): _configured,
     (Phase.INFER, Asked): _asked_again,
     (Phase.INFER, Answered): _answered,
     (Phase.INFER, WaitOpened): _opened,
     (Phase.INFER, WaitAnswered): _wait_answered,
+    (Phase.INFER, Compacted): _compacted,
     (Phase.INFER, Ended): _ended,
     (Phase.CALLS, Returned): _returned,
     (Phase.CALLS, Denied): _denied,

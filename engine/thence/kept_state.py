@@ -32,6 +32,7 @@ MAX_BYTES = 8192
 
 _PLAIN = (
     "turn", "request", "rounds", "capped", "continuations", "steers", "without_usage", "tool_calls", "cut", "configs",
+    "compactions", "overflowed", "context_tokens",
 )  # fmt: skip
 _BUILT = ("phase", "fatal", "loop", "gate", "continued", "usage")
 _IN_FACTS = ("text", "stop_reason", "config")

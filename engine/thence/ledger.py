@@ -46,9 +46,14 @@ class Setup:
     instead_of: str | None = None
 
 
-def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
-    """The fact that says what a run started with, and the schemas it names by hash. Pure."""
-    tools = dumps(
+def estimate(setup: Setup, transcript_bytes: int, tool_bytes: int) -> int:
+    """Tokens of the next request, roughly: a quarter of its bytes (§5)."""
+    return (transcript_bytes + len(setup.instructions.encode()) + tool_bytes + 3) // 4
+
+
+def tool_schemas(setup: Setup) -> bytes:
+    """The tools as the log keeps them."""
+    return dumps(
         [
             {
                 "name": spec.name,
@@ -61,6 +66,11 @@ def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
             for spec in setup.specs
         ]
     ).encode()
+
+
+def configuration(setup: Setup) -> tuple[Configured, dict[str, bytes]]:
+    """The fact that says what a run started with, and the schemas it names by hash. Pure."""
+    tools = tool_schemas(setup)
     blobs = {blob_sha(tools): tools}
     output: str | None = None
     if setup.output_schema is not None:
@@ -97,6 +107,10 @@ class Ledger:
 
     def __init__(self, ids: RunIds, log: Log, setup: Setup, has_pieces: Callable[[], bool]) -> None:
         self.ids, self.log, self.setup = ids, log, setup
+        self.stream = ids
+        """Whose events these are: those of the run, unless somebody puts the session's own channel here."""
+        self.failed_requests = 0
+        """Attempts at a model request whose cost nobody knows, by this run in this process."""
         self.soft: list[GuardDecision] = []
         self._has_pieces = has_pieces
         self._facts: list[NewFact] = []
@@ -138,7 +152,7 @@ class Ledger:
 
     def go_back(self, mark: Mark) -> None:
         """The commit since ``mark`` was refused: nothing of it is in the file. It must not have staged a message."""
-        self.log.state = mark.state
+        self.log.state, self.log.seq = mark.state, self.log.head.seq + len(mark.facts)
         self._facts, self._events, self._ops, self._complete = mark.facts, mark.events, mark.ops, mark.complete
         self._durable, self._settled = mark.durable, mark.settled
 
@@ -158,7 +172,7 @@ class Ledger:
         if self._facts:
             ops, head, answer_hash = writes.append(self.ids, head, self._facts, now)
         events = tuple(self._events)
-        ops = (*ops, *writes.record_events(self.ids, events, now))
+        ops = (*ops, *writes.record_events(self.stream, events, now))
         if self._settled:
             ops = (*ops, writes.checkpoint(self.ids, head, self.log.state, now))
         ops = (*ops, *self._ops)

@@ -188,8 +188,6 @@ def _check(name: str, value: object) -> object:
         return check_on_interrupted(value)
     if name in GATE_DEFAULTS:
         return check_option(name, value)
-    if name == "auto_compact" and value is True:
-        raise SessionConfiguration(name, "compaction is not available in this version; leave it False")
     return check_limit(name, value)
 
 

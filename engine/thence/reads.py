@@ -191,12 +191,35 @@ def _identity(statement: str, run_id: str) -> Query[RunIdentity | None]:
     )
 
 
-def kept_state(session_pk: int) -> Query[KeptState | None]:
-    """The folded state that the session's newest checkpoint carries, if it carries one."""
-    return Query(
-        (Select("checkpoint_state", {"session_pk": session_pk}),),
-        lambda rows: KeptState(*rows[0][0]) if rows[0] and rows[0][0][1] is not None else None,
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where reading a log may begin: at the newest compaction (``seq``, and where what it kept stands; 0 for none); and
+    the folded state that the session's newest checkpoint carries, if it carries one."""
+
+    kept: KeptState | None
+    seq: int = 0
+    kept_from: int = 1
+    kept_message: int | None = None
+
+
+def beginning(branch_pk: int, session_pk: int | None) -> Query[Beginning]:
+    """Where to begin with a branch of which nothing was read yet."""
+
+    def value(results: Sequence[Rows]) -> Beginning:
+        state = results[0]
+        kept = KeptState(*state[0]) if state and state[0][1] is not None else None
+        if not results[1]:
+            return Beginning(kept)
+        seq, kept_from, kept_message = results[1][0]
+        # Nothing of this was checked yet. What makes no sense is read from the start, where its hash will tell.
+        sound = isinstance(kept_from, int) and 1 <= kept_from <= seq
+        return Beginning(kept, seq, kept_from if sound else 1, kept_message if isinstance(kept_message, int) else None)
+
+    selects = (
+        Select("checkpoint_state", {"session_pk": session_pk}),
+        Select("fact_newest_compaction", {"branch_pk": branch_pk}),
     )
+    return Query(selects, value)
 
 
 def checkpoint_version(run_pk: int) -> Query[int | None]:

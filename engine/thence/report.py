@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from .budget import GuardDecision
 from .canonical import Json
+from .compaction import Compaction
 from .effects import Landed
 from .errors import ThenceError
 from .events import NewEvent
@@ -148,6 +149,18 @@ def threshold_hit(decision: GuardDecision) -> NewEvent:
     if decision.message is not None:
         payload["message"] = decision.message
     return NewEvent("budget_threshold_hit", payload)
+
+
+def context_compacted(session_id: str, compaction: Compaction, percent_before: float) -> NewEvent:
+    """``context_compacted``: how full the window was, in percent, and what the conversation came down to."""
+    payload: dict[str, Json] = {
+        "session_id": session_id,
+        "before_messages": compaction.before_messages,
+        "after_messages": compaction.after_messages,
+        "percent_before": percent_before,
+        "summary": shorten(compaction.summary),
+    }
+    return NewEvent("context_compacted", payload)
 
 
 def trace_of(name: str, landed: Landed) -> Mapping[str, Json]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .chat import Usage
+from .compaction import Compaction
 from .endings import Outcome
 from .waits import Wait
 
@@ -67,3 +68,8 @@ def result_of(outcome: Outcome) -> SendResult:
         outcome.replayed,
         outcome.waits,
     )
+
+
+def compaction_of(outcome: Outcome) -> Compaction:
+    """The public value of a compaction's outcome."""
+    return outcome.compaction or Compaction(0, 0, "")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from .canonical import Json
+from .compaction import Compaction
 from .effects import Stopped
 from .events import Event
 from .host import operations as ops
@@ -19,7 +20,7 @@ from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
 from .host.streams import RunStream
 from .options import OnInterrupted
-from .results import SendResult, result_of
+from .results import SendResult, compaction_of, result_of
 from .session_base import nothing
 from .session_views import SessionViews
 
@@ -110,6 +111,26 @@ class Session(SessionViews):
     def _wait_for(self, assignment: Assignment) -> SendResult:
         return result_of(self._do(recovering.await_run(self._core, assignment)))
 
+    def compact(self) -> Compaction:
+        """Have the model summarise the older part of the conversation, which goes on with that in its place (§5).
+
+        The last message of the host and a tail of whole call groups stay as they are; the log keeps every fact. The
+        request for the summary goes through the budget guard and the retries as any other. It is no run: its event is
+        on the session's own channel.
+
+        Returns:
+            How many messages there were and are. Nothing to compact: the same number twice, and nothing was written.
+
+        Raises:
+            SessionBusy: another operation is active on the session, or its run is parked.
+            RunInterrupted: the last run was interrupted: resume it first.
+            SessionError: the last run failed and its turn is still open, or somebody interrupted this.
+            BudgetExhausted, ModelError: there is no summary; nothing was changed.
+        """
+        running = SyncRunning(self._core, Assignment(compact=True))
+        running.start(nothing)
+        return compaction_of(running.join())
+
     def waive(self, digest: str, reason: str) -> None:
         """Let the open turn end although nobody has verified its workspace changes (§5); then resume its run.
 
@@ -198,7 +219,7 @@ class Session(SessionViews):
         Args:
             text: what to say; not blank, at most 16 MiB of UTF-8.
             request_id: makes it safe to say it again: a request that the session knows is ignored. A request is known
-                as long as its run is kept, or a message of the log carries it.
+                as long as its run is kept, or a message that was not compacted away carries it.
 
         Returns:
             True: a live run was told, now or before under this request. It reads the message unless it fails or is

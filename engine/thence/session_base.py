@@ -91,11 +91,11 @@ class SessionBase:
 
         ``pre_tool_use`` may return None, ``{"decision": "block", "reason": str}`` or ``{"arguments": {...}}``: those
         take the place of the call's own for later hooks, for the permission and for the tool. ``pre_llm`` may return
-        None or ``{"model": str}``: from this request to the end of the turn the model object is asked for that name
-        (``{"compact": True}`` is not available in this version and fails the run). Both fail closed: an exception, a
-        time-out or anything else that is returned blocks the call, or fails the run (``HOOK_FAILED``, resumable). What
-        the other types return is not looked at; their failures are logged and ignored. Once a run is to stop, observers
-        have 1 s left. A step that is done again after a crash asks again.
+        None, ``{"model": str}`` (from this request to the end of the turn the model object is asked for that name) and
+        ``{"compact": True}`` (what was said is summarised first, unless this turn was compacted before, §5). Both fail
+        closed: an exception, a time-out or anything else that is returned blocks the call, or fails the run
+        (``HOOK_FAILED``, resumable). What the other types return is not looked at; their failures are logged and
+        ignored. Once a run is to stop, observers have 1 s left. A step that is done again after a crash asks again.
 
         Args:
             event_type: one of the types above.

@@ -32,6 +32,9 @@ class State:
     turn. ``without_usage`` counts answers whose provider did not say what they cost. ``fatal`` is (code, message) of
     what makes the turn fail once all its calls have results. ``cut``: a result of this log was shown only in part.
     ``continued``: hashes of the texts that were continued. ``waits``: those about open calls and the next request.
+    ``compactions`` counts those since the newest host's message, ``overflowed``: a provider's overflow asked for one of
+    them. ``context_tokens``: what the newest answer and its request came to, where providers say; 0 after a compaction.
+    A field that is added here gets its place in `state_json`.
     """
 
     phase: Phase = Phase.IDLE
@@ -53,6 +56,9 @@ class State:
     without_usage: int = 0
     tool_calls: int = 0
     cut: bool = False
+    compactions: int = 0
+    overflowed: bool = False
+    context_tokens: int = 0
     configs: int = 0
     config: Configured | None = None
     ended: Ended | None = None

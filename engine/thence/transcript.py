@@ -5,11 +5,15 @@ Requests share its memory: nothing here copies, scans or encodes the history per
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TypeAlias, overload
 
 from .canonical import Json, NotJson, clean, dumps, loads
 from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
+from .compacted import Compacted
 from .errors import IllegalFact, ModelError
 from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Payload, Returned, text_of
 from .pages import StoredFact, new_fact, unreadable
@@ -20,6 +24,12 @@ Entry: TypeAlias = "Message | StoredFact"
 
 SPOKEN = frozenset({"user.message", "model.turn", "tool.result", "budget.denied"})
 """Kinds of facts that say something to a provider."""
+
+SUMMARY_HEAD = "[Summary of the conversation so far]\n"
+"""What a model is told before a summary."""
+
+
+_SEQ = itemgetter(0)
 
 
 class Messages(Sequence[Message]):
@@ -57,16 +67,25 @@ class Messages(Sequence[Message]):
 
 
 class Transcript:
-    """Messages of a log, in order. Append-only; :meth:`snapshot` is O(1).
+    """Messages of a log, in order. Append-only; :meth:`snapshot` is O(1). A compaction begins another one.
 
     What came from the file stays as it is stored until somebody reads that message: most of a long history is only
     ever passed on. One function makes a message of a fact, whether it was just staged or read back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, compacted: Compacted | None = None) -> None:
         self._entries: list[Entry] = []
+        self._seqs = array("Q")
         self._blobs: Blobs = {}
         self._bytes = self._measured = 0
+        self.asked = 0
+        """Seq of the newest message of the host; 0 for none."""
+        self.starts_with_summary = compacted is not None
+        if compacted is not None:
+            self._append(UserMessage(SUMMARY_HEAD + compacted.summary), 0)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def snapshot(self) -> Messages:
         """The messages so far, as a request carries them."""
@@ -76,7 +95,7 @@ class Transcript:
     def bytes(self) -> int:
         """UTF-8 size of all texts so far: the basis of a request's token estimate. Each message is measured once."""
         while self._measured < len(self._entries):
-            self._bytes += _size(self.message(self._measured))
+            self._bytes += size_of(self.message(self._measured))
             self._measured += 1
         return self._bytes
 
@@ -96,16 +115,50 @@ class Transcript:
             self._entries[index] = entry = message
         return entry
 
-    def advance(self, fact: NewFact) -> None:
-        """Add what ``fact`` says to a provider; most kinds add one message, some none."""
+    def seq(self, index: int) -> int:
+        """Seq of the fact that the message at ``index`` is made of; 0 for a summary."""
+        return self._seqs[index]
+
+    def index(self, seq: int) -> int:
+        """Index of the first message that comes from the fact ``seq`` or a later one."""
+        return bisect_left(self._seqs, seq)
+
+    def advance(self, fact: NewFact, seq: int = 0) -> None:
+        """Add what ``fact`` says to a provider; most kinds add one message, some none. ``seq`` is where it stands."""
         message = self._message(len(self._entries), fact.key, fact.payload)
         if message is not None:
-            self._entries.append(message)
+            self._append(message, seq)
+            if isinstance(fact.payload, Asked) and fact.payload.origin == "host":
+                self.asked = seq
 
-    def add_stored(self, facts: Iterable[StoredFact], blobs: Blobs) -> None:
+    def add_stored(self, facts: Sequence[StoredFact], blobs: Blobs) -> None:
         """Add stored facts, and the blobs that they name. They were checked to be what was written."""
-        self._entries += [fact for fact in facts if fact[1] in SPOKEN]
+        spoken = [fact for fact in facts if fact[1] in SPOKEN]
+        self._entries += spoken
+        self._seqs.extend(map(_SEQ, spoken))
         self._blobs.update(blobs)
+        for fact in reversed(spoken):
+            if fact[1] == "user.message" and fact[2].endswith("-user"):
+                self.asked = fact[0]
+                break
+
+    def compacted(self, fact: Compacted) -> Transcript:
+        """The transcript behind a compaction: its summary, the message that it kept, its tail. Shares their memory;
+        this one stays as it is, for requests that were made of it."""
+        other = Transcript(fact)
+        if fact.kept_message is not None:
+            index = self.index(fact.kept_message)
+            if index == len(self._seqs) or self._seqs[index] != fact.kept_message:
+                raise IllegalFact(f"a compaction keeps the message {fact.kept_message}, which is not there")
+            other._append(self.message(index), self._seqs[index])
+        for index in range(self.index(fact.kept_from), len(self._entries)):
+            other._append(self.message(index), self._seqs[index])
+        other.asked = self.asked
+        return other
+
+    def _append(self, message: Message, seq: int) -> None:
+        self._entries.append(message)
+        self._seqs.append(seq)
 
     def _message(self, index: int, key: str, payload: Payload) -> Message | None:
         if isinstance(payload, Answered):
@@ -131,7 +184,8 @@ def _chat_call(key: str, call: Call) -> ChatCall:
     return ChatCall(key, call.id, call.name, "{}" if call.arguments is None else call.text)
 
 
-def _size(message: Message) -> int:
+def size_of(message: Message) -> int:
+    """UTF-8 size of a message's texts."""
     size = utf8_size(message.text)
     if isinstance(message, AssistantMessage):
         size += sum(utf8_size(call.arguments) for call in message.calls)

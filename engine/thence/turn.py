@@ -13,14 +13,15 @@ from typing import assert_never
 from . import hooked, writes
 from .canonical import dumps_checked, sha256_hex
 from .chat import Request, ToolSpec
+from .compacting import Compactor
 from .consent import held_reason, held_resource, is_approved, new_wait, stage_wait
 from .effects import AskGuard, AskModel, Backoff, Flow, IsGuarded, ModelFailed, SafePoint, Stopped
 from .endings import Endings, Outcome
-from .errors import BudgetExhausted, ModelError, RunFailed, ThenceError
+from .errors import BudgetExhausted, ContextOverflow, ModelError, RunFailed, ThenceError
 from .facts import Asked, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, next_step
 from .gating import pass_gate
-from .ledger import Ledger, Setup, configuration
+from .ledger import Ledger, Setup, configuration, estimate, tool_schemas
 from .log import Log
 from .report import end_of_answer, start_of_request
 from .rounds import Rounds
@@ -39,6 +40,8 @@ class Turn:
         self.ledger = Ledger(ids, log, setup, has_pieces)
         self.rounds = Rounds(self.ledger)
         self.endings = Endings(self.ledger, self.rounds)
+        self._compactor = Compactor(self.ledger)
+        self._hook_compacts = False
         self._configured = False
         self._used: set[str] = set()
         self._config_cause: str | None = None
@@ -83,12 +86,15 @@ class Turn:
         refusal = yield from self._ask_hooks(number, step, offer_tools)
         if refusal is not None:
             return refusal
+        self._configure()
+        stopped = yield from self._make_room(offer_tools)
+        if stopped is not None:
+            return (yield from self.endings.stop(stopped))
         setup, attempt = self.setup, 0
         while True:
             attempt += 1
             if attempt > 1:
                 yield from hear(self.ledger)
-            self._configure()
             self.ledger.say(start_of_request(number))
             denied = yield from self._check_model_budget(step, offer_tools)
             if isinstance(denied, Park):
@@ -113,7 +119,13 @@ class Turn:
                 return (yield from self.endings.stop(said))
             if not isinstance(said, ModelFailed):
                 break
-            self.endings.failed_requests += isinstance(said.error, ModelError)
+            self.ledger.failed_requests += isinstance(said.error, ModelError)
+            if isinstance(said.error, ModelError) and said.error.kind == "context_overflow":
+                overflow = yield from self._overflowed(said.error, offer_tools)
+                if overflow is not None:
+                    return overflow
+                attempt = 0  # it is another request now
+                continue
             if not said.error.retryable or attempt >= setup.max_attempts:
                 return (yield from self._model_failed(said.error, attempt))
             stopped = yield from Backoff(attempt, said.retry_after_s)
@@ -132,7 +144,9 @@ class Turn:
         return None
 
     def _ask_hooks(self, number: int, step: str, offer_tools: bool) -> Flow[Outcome | None]:
-        """``pre_llm`` hooks: they may choose another model for this and the turn's later requests. Fails closed."""
+        """``pre_llm`` hooks: they may choose another model from this request of the turn on, or ask for compaction.
+        Fails closed."""
+        self._hook_compacts = False
         outcome = yield from hooked.before_request(self.ledger, number, lambda: self._estimate(offer_tools))
         if outcome is None:
             return None
@@ -141,14 +155,36 @@ class Turn:
         if stopped is not None:
             return (yield from self.endings.stop(stopped))
         why = outcome.refused
-        if why is None and outcome.compact_by is not None:
-            why = f"hook '{outcome.compact_by}' asked for compaction, which is not available in this version"
         if why is not None:
             return (yield from self.endings.fail(RunFailed("HOOK_FAILED", why, run_id=self.ids.run_id, resumable=True)))
+        self._hook_compacts = outcome.compact_by is not None
         if outcome.model is not None and outcome.model != self.setup.model:
             self.setup = self.ledger.setup = hooked.with_model(self.setup, outcome.model)
             self._configured, self._config_cause = False, f"hook:{step}"
         return None
+
+    def _make_room(self, offer_tools: bool) -> Flow[Stopped | None]:
+        """A compaction before the request, if one is due."""
+        before = self.log.transcript
+        stopped = yield from self._compactor.before_request(
+            lambda: self._estimate(offer_tools), hooked=self._hook_compacts
+        )
+        if stopped is None and self.log.transcript is not before:
+            yield from hear(self.ledger)
+        return stopped
+
+    def _overflowed(self, error: ModelError, offer_tools: bool) -> Flow[Outcome | None]:
+        """The provider's window is too small for the request: compact once a turn, and ask again. None: do so."""
+        why = yield from self._compactor.after_overflow(self._estimate(offer_tools))
+        if isinstance(why, Stopped):
+            return (yield from self.endings.stop(why))
+        if why is None:
+            yield from hear(self.ledger)
+            return None
+        message = f"the request does not fit into the model's context window ({error}), and {why}"
+        failure = ContextOverflow(message, why, run_id=self.ids.run_id)
+        failure.__cause__ = error
+        return (yield from self.endings.fail(failure))
 
     def _configure(self) -> None:
         """Record what shapes this run's requests, if it is not what the log says: a resuming host may differ."""
@@ -171,10 +207,8 @@ class Turn:
     def _estimate(self, offer_tools: bool) -> int:
         """Tokens of the next request, roughly: a quarter of its bytes (§5)."""
         if not self._tool_bytes:
-            config, blobs = configuration(self.setup)
-            self._tool_bytes = len(blobs[config.tools_sha256])
-        schemas = self._tool_bytes if offer_tools else 0
-        return (self.log.transcript.bytes + len(self.setup.instructions.encode()) + schemas + 3) // 4
+            self._tool_bytes = len(tool_schemas(self.setup))
+        return estimate(self.setup, self.log.transcript.bytes, self._tool_bytes if offer_tools else 0)
 
     def _check_model_budget(self, step: str, offer_tools: bool) -> Flow[Outcome | Park | None]:
         held = self._held()

@@ -50,3 +50,16 @@ LIMIT 1;
 SELECT b.sha256, b.bytes FROM fact f JOIN json_each(f.blobs) j JOIN blob b ON b.sha256 = j.value
 WHERE f.key = :key AND f.blobs IS NOT NULL
   AND (f.branch_pk = :branch_pk OR f.branch_pk IN (SELECT ancestor_pk FROM ancestry WHERE branch_pk = :branch_pk));
+
+-- name: fact_newest_compaction
+-- The newest visible compaction of a branch, and where what it kept stands. By the index of compactions, however long
+-- the log is: the newest of each stretch, then the newest of those.
+SELECT f.seq, json_extract(f.text, '$.kept_from'), json_extract(f.text, '$.kept_message')
+FROM (SELECT id, seq, CASE WHEN json_valid(payload) THEN payload ELSE '{}' END AS text FROM fact) f
+WHERE f.id = (
+  SELECT c.id
+  FROM (SELECT (SELECT max(n.id) FROM fact n WHERE n.kind = 'compaction.done'
+                AND n.id BETWEEN v.source_pk << 32 | v.first_seq AND v.source_pk << 32 | v.last_seq) AS id
+        FROM (SELECT ancestor_pk AS source_pk, first_seq, last_seq FROM ancestry WHERE branch_pk = :branch_pk
+              UNION ALL SELECT :branch_pk, 1, 4294967295) v) c
+  ORDER BY c.id & 4294967295 DESC LIMIT 1);

@@ -264,13 +264,6 @@ async def test_a_failed_pre_llm_leaves_a_run_that_can_be_resumed(world: World):
     assert kinds(await check_session(session)).count("user.message") == 1
 
 
-async def test_compaction_is_refused_by_name_until_there_is_some(world: World):
-    session = await world.session([reply("never")], hooks=[Hook("pre_llm", Told({"compact": True}))])
-    with pytest.raises(RunFailed, match="hook 'hook-1' asked for compaction, which is not available") as failed:
-        await session.send("go")
-    assert (failed.value.code, failed.value.resumable, world.model.requests) == ("HOOK_FAILED", True, [])
-
-
 def configured(facts: Any) -> list[tuple[Any, Any, Any]]:
     found = [(fact, stored(fact)) for fact in facts if fact.kind == "run.configured"]
     return [(fact.cause, value["model"], value.get("instead_of")) for fact, value in found]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from thence.compacted import Compacted
 from thence.errors import IllegalFact
 from thence.facts import (
     Answered,
@@ -41,6 +42,7 @@ CAP = Denied("t1-r1-c0", "round_cap", "r", "why")
 REPORT = Reported("d" * 64, True, {"n": 1})
 WAIVER = Waived("d" * 64, "by hand")
 END = Ended("completed")
+SHORT = Compacted("request", "What was said.", None, 1, {})
 # About the first model request, about the first call of its answer, about the second.
 HELD = WaitOpened("t1-r1-w1", "budget_hold", "t1-r1", "d")
 GATED = WaitOpened("t1-r1-c0-w1", "confirmation", "t1-r1-c0", "d", None, {"question": "why?"})
@@ -69,6 +71,10 @@ WAYS: dict[str, tuple[Phase, list[Payload]]] = {
 ARROWS: dict[tuple[str, str], Phase] = {
     ("idle", "CONFIG"): Phase.IDLE,
     ("idle", "HOST"): Phase.INFER,
+    ("idle", "SHORT"): Phase.IDLE,
+    ("idle again", "SHORT"): Phase.IDLE,
+    ("infer", "SHORT"): Phase.INFER,
+    ("held and heard", "SHORT"): Phase.INFER,
     ("idle again", "CONFIG"): Phase.IDLE,
     ("idle again", "HOST"): Phase.INFER,
     ("infer", "CONFIG"): Phase.INFER,
@@ -131,6 +137,7 @@ ARROWS: dict[tuple[str, str], Phase] = {
 PAYLOADS: dict[str, Payload] = {
     "CONFIG": CONFIG, "HOST": HOST, "STEER": STEER, "MORE": MORE, "SAY": SAY, "CALL1": CALL1, "CALL2": CALL2,
     "RESULT": RESULT, "GUARD": GUARD, "CAP": CAP, "REPORT": REPORT, "WAIVER": WAIVER, "END": END,
+    "SHORT": SHORT,
     "WRONG_KEY": WRONG_KEY,
     "HELD": HELD, "GATED": GATED, "GATED2": GATED2, "HELD_YES": HELD_YES, "GATED_YES": GATED_YES,
 }  # fmt: skip

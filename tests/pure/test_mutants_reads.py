@@ -210,6 +210,23 @@ def test_a_fact_and_a_trace_of_an_unknown_run_are_shown_all_the_same():
     assert [row[4] for row in ask(f, "fact_by_key", branch_pk=10, key="odd")] == [None]
 
 
+def test_the_newest_compaction_that_a_branch_sees():
+    f = neighbours()
+    newest = {"branch_pk": BRANCH}
+    assert ask(f, "fact_newest_compaction", **newest) == []
+    f.fact(1, "elsewhere", '{"kept_from":1}', kind="compaction.done")
+    f.fact(BRANCH, "first", '{"kept_from":2,"kept_message":1}', kind="compaction.done")
+    assert ask(f, "fact_newest_compaction", **newest) == [(6, 2, 1)]
+    f.fact(BRANCH, "second", '{"kept_from":7}', kind="compaction.done")
+    assert ask(f, "fact_newest_compaction", **newest) == [(7, 7, None)]
+    child, blind = f.branch_from(BRANCH, 7), f.branch_from(BRANCH, 6)
+    f.fact(BRANCH, "third", '{"kept_from":8}', kind="compaction.done")
+    assert ask(f, "fact_newest_compaction", branch_pk=child) == [(7, 7, None)]
+    assert ask(f, "fact_newest_compaction", branch_pk=blind) == [(6, 2, 1)]
+    f.fact(BRANCH, "damaged", "{", kind="compaction.done")
+    assert ask(f, "fact_newest_compaction", **newest) == [(9, None, None)]
+
+
 def test_the_head_of_a_branch():
     f = neighbours()
     [(last,)] = f.all("SELECT hash FROM fact WHERE id = ?", BRANCH << 32 | 5)

@@ -42,7 +42,9 @@ def path(tmp_path: Path) -> Path:
     for number, text in enumerate(('{"a":"é"}', '{"b":[1,2]}', "{}")):
         made.fact(root, f"k{number}", text)
     report = '{"digest":"d","passed":true,"report":null}'
-    made.fact(made.branch_from(root, 2), "other", report, kind="verification.reported")
+    branch = made.branch_from(root, 2)
+    made.fact(branch, "other", report, kind="verification.reported")
+    made.fact(branch, "short", '{"trigger":"request","summary":"what was said"}', kind="compaction.done")
     run = made.run(pk, "r")
     made.wait(pk, run, "w1")
     made.event(pk, run, '{"n":0}')
@@ -114,7 +116,7 @@ def test_the_chain_is_verified_by_the_lines_shown(path: Path) -> None:
         ("fact_no_update", "UPDATE fact SET kind = 'tool.result' WHERE key = 'other'", "fact 3 is not"),
         ("fact_no_update", "UPDATE fact SET cause = 'k0' WHERE key = 'k0'", "fact 1 is not"),
         ("fact_no_delete", "DELETE FROM fact WHERE key = 'k1'", "fact 2 is not"),
-        ("fact_no_delete", "DELETE FROM fact WHERE key = 'other'", "the log ends at 2"),
+        ("fact_no_delete", "DELETE FROM fact WHERE key = 'short'", "the log ends at 3"),
     ],
 )
 def test_damage_is_found_by_the_lines_shown(path: Path, trigger: str, statement: str, message: str) -> None:
@@ -142,5 +144,5 @@ db.close()"""
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "3\n"
+    assert done.stdout == "4\n"
     assert [entry.name for entry in path.parent.iterdir()] == ["thence.db"]

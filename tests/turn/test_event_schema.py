@@ -49,6 +49,19 @@ def spoken_to(folder: Path) -> list[dict[str, Any]]:
         return [event.to_dict() for event in sessions[0].run_events(sessions[0].runs()[0].id)]
 
 
+def compacted(folder: Path) -> list[dict[str, Any]]:
+    """Events of a run whose window fills, and of a compaction on demand."""
+    script = [reply("a" * 2000), reply("b" * 2000), reply("the story"), reply("c" * 2000), reply("the whole story")]
+    with Agent(None, model=ScriptedModel(script)) as agent:
+        session = agent.session(folder, SessionOptions(auto_compact=True, max_context_tokens=1200))
+        for prompt in ("one", "two", "three"):
+            session.send(prompt)
+        session.compact()
+        events = [*session.run_events(session.runs()[-1].id), *session.events()]
+    assert [event.type for event in events].count("context_compacted") == 2
+    return [event.to_dict() for event in events]
+
+
 def test_every_event_of_real_runs_fits_the_schema_and_together_they_use_what_the_engine_says(tmp_path: Path) -> None:
     valid = fastjsonschema.compile(SCHEMA)
     seen: set[str] = set()
@@ -72,7 +85,7 @@ def test_every_event_of_real_runs_fits_the_schema_and_together_they_use_what_the
             for event in events:
                 valid(event)
                 seen.add(event["type"])
-    for event in spoken_to(tmp_path):
+    for event in spoken_to(tmp_path) + compacted(tmp_path):
         valid(event)
         seen.add(event["type"])
     assert seen <= TYPES

@@ -54,7 +54,7 @@ SCENARIOS = {
     "fail, quota": Scenario(fail(429, code="insufficient_quota"), 1, "LLM_ERROR"),
     "rate_limit": Scenario(lambda mock: mock.rate_limit(times=2, retry_after=0.2), 3),
     "outage": Scenario(lambda mock: mock.outage(), 3, "LLM_ERROR"),
-    "context_overflow": Scenario(lambda mock: mock.context_overflow(), 1, "LLM_ERROR"),
+    "context_overflow": Scenario(lambda mock: mock.context_overflow(), 1, "CONTEXT_OVERFLOW"),
     "delay": Scenario(lambda mock: mock.delay(0.2), 1),
     "slow_first_token": Scenario(lambda mock: mock.slow_first_token(0.2), 1),
     "pace": Scenario(lambda mock: mock.pace(5), 1),
@@ -71,7 +71,7 @@ SCENARIOS = {
     "break_tool_call, name": Scenario(
         lambda mock: weather(mock).break_tool_call("unknown_tool"), 2, None, (False,)
     ),
-    "limits, context window": Scenario(lambda mock: mock.limits(context_window=1), 1, "LLM_ERROR"),
+    "limits, context window": Scenario(lambda mock: mock.limits(context_window=1), 1, "CONTEXT_OVERFLOW"),
 }  # fmt: skip
 
 

@@ -117,6 +117,8 @@ def _said(fact: RawFact) -> list[str]:
         return [f"    {short_result(parts_of(payload), bool(payload.get('ok')), room)}"]
     if fact.kind == "budget.denied":
         return [f"    denied: {clip(one_line(str(payload.get('reason'))), room - 8)}"]
+    if fact.kind == "compaction.done":
+        return [f"  (what came before was summarised: {_bounded(one_line(text_of(payload, 'summary')))})"]
     if fact.kind == "turn.ended" and payload.get("status") != "completed":
         return [f"[{visible(' '.join(str(value) for value in payload.values()))}]"]
     return []

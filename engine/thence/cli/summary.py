@@ -90,6 +90,8 @@ def tell_fact(kind: str, payload: Any) -> str:
         return one_line(f"{'passed' if value.get('passed') else 'failed'}: changes {str(value.get('digest'))[:12]}")
     if kind == "gate.waived":
         return one_line(f"changes {str(value.get('digest'))[:12]}: {text_of(value, 'reason')}")
+    if kind == "compaction.done":
+        return one_line(f"{value.get('trigger')}: {text_of(value, 'summary')}")
     if kind == "turn.ended":
         return one_line(" ".join(str(value[name]) for name in ("status", "code", "message") if value.get(name)))
     return one_line(dumps_checked(value))
@@ -113,6 +115,9 @@ def tell_event(kind: str, payload: Mapping[str, Any]) -> str:
         by = f" by {payload['by']}" if payload.get("by") else ""
         reason = f": {payload['reason']}" if payload.get("reason") else ""
         return one_line(f"{payload.get('tool_id')} {said}{by}{reason}")
+    if kind == "context_compacted":
+        messages = f"{payload.get('before_messages')} messages to {payload.get('after_messages')}"
+        return one_line(f"{messages}: {payload.get('summary')}")
     if kind in ("agent_start", "turn_end", "agent_end", "error"):
         words = [str(payload[name]) for name in ("status", "code", "message", "prompt", "text") if payload.get(name)]
         return one_line(" ".join(words))

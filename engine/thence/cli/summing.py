@@ -33,7 +33,7 @@ def usage(settings: Settings, by: str) -> None:
     with looking(settings.path) as look:
         for session in look.sessions({}):
             for fact in look.facts(session):
-                if fact.kind == "model.turn":
+                if fact.kind in ("model.turn", "compaction.done"):
                     model = fact.value.get("model")
                     name = {"session": session.session_id, "tenant": session.tags.tenant_id, "model": model}[by] or "-"
                     _add(sums.setdefault(name, _nothing(by, name)), fact.value.get("usage"))

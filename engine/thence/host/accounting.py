@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import reads
 from ..chat import Usage
+from ..compacted import Compacted
 from ..effects import Flow, Read
 from ..errors import SessionNotFound
 from ..facts import Answered, Asked
@@ -17,7 +18,7 @@ from ..writes import BEGINNING, Head
 
 
 def session_usage(session_id: str) -> Flow[SessionUsage]:
-    """Sum the usage of a session's answers.
+    """Sum the usage of a session's answers, and of its summaries.
 
     Raises:
         SessionNotFound: no such session; never a sum of nothing.
@@ -51,12 +52,13 @@ class _Count:
             payload = one.new.payload
             if isinstance(payload, Asked) and payload.origin == "host":
                 self._before_turn = self.silent
-            elif isinstance(payload, Answered) and payload.usage is None:
-                self.silent += 1
-            elif isinstance(payload, Answered) and payload.usage is not None:
-                self.known += 1
-                self.usage = self.usage + payload.usage
-            if one.fact.run_id is not None:
+            elif isinstance(payload, Answered | Compacted):
+                self.known += payload.usage is not None
+                self.silent += payload.usage is None
+                self.usage = self.usage + (payload.usage or Usage())
+            # A compaction that the host asked for came when its run had ended, and is not in the run's totals.
+            asked_for = isinstance(payload, Compacted) and payload.trigger == "request"
+            if one.fact.run_id is not None and not asked_for:
                 self.silent_at[one.fact.run_id] = self.silent - self._before_turn
 
 

@@ -45,12 +45,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an operation is to do: a turn for ``prompt``, or going on with ``resume``; under ``run_id`` if given."""
+    """What an operation is to do: a turn for ``prompt``, or going on with ``resume``, or to ``compact``.
+
+    ``run_id`` is that of the run, if the caller gave one.
+    """
 
     prompt: str = ""
     on_interrupted: OnInterrupted = "raise"
     run_id: str | None = None
     resume: str | None = None
+    compact: bool = False
 
 
 def make_order(
@@ -99,7 +103,7 @@ def operate(order: Order, world: RunWorld, body: Callable[[RunIds, Log], Flow[Ou
         order.log = None
         order.keep_log(None)
         if isinstance(error, ThenceError) and error.run_id is None and world.station.ids is not None:
-            error.run_id = world.station.ids.run_id
+            error.run_id = world.station.ids.run_id or None
         yield from give_back(ids)
         raise
     kept = log if outcome.status in ("completed", "cancelled", "parked") else None

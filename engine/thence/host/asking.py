@@ -34,7 +34,8 @@ def ask_model(station: Station, effect: AskModel) -> Flow[Reply | ModelFailed | 
             said: object = item.item  # a model is somebody else's code: it may say anything
             wrong = _what_is_wrong(said)
             if wrong is None:
-                station.add_piece(effect.step, _delta_event(effect.step, said))  # type: ignore[arg-type]
+                if not effect.quiet:
+                    station.add_piece(effect.step, _delta_event(effect.step, said))  # type: ignore[arg-type]
             else:
                 _drop(job)
                 return ModelFailed(ModelError("bad_reply", f"the model's stream gave a {wrong}", retryable=False))

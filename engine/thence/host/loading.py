@@ -9,25 +9,31 @@ from ..consent import told
 from ..effects import Commit, Flow, Now, Read
 from ..facts import Denied, Ended, NewFact, Returned, Text, turn_key
 from ..inflight import InflightCall
-from ..kept_state import KeptState
 from ..log import Log
 from ..pages import StoredFact, page
 from ..plan import Plan
+from ..reads import Beginning
 from ..state import Phase
-from ..writes import RunIds
+from ..writes import Head, RunIds
 
 NOT_RUN = "interrupted, not run"
 UNKNOWN_OUTCOME = "interrupted, outcome unknown"
 
 
 def catch_up(log: Log) -> Flow[None]:
-    """Fold the facts that others have written since this log was last read; costs one read when there are none."""
-    kept: KeptState | None = None
-    if log.head.seq == 0 and log.session_pk is not None:
-        kept = yield from Read(reads.kept_state(log.session_pk))
+    """Fold the facts that others have written since this log was last read; costs one read when there are none.
+
+    A log of which nothing was read yet begins with its newest compaction, and with what that one kept.
+    """
+    begin: Beginning | None = None
     facts: list[StoredFact] = []
     blobs: dict[str, bytes] = {}
     head = log.head
+    if head.seq == 0:
+        begin = yield from Read(reads.beginning(log.branch_pk, log.session_pk))
+        if begin.kept_from > 1:
+            # The link of the first fact that is read stays open: what lies before it is not looked at.
+            head = Head(begin.kept_from - 1, b"")
     while True:
         found = yield from Read(page(log.branch_pk, head, session_pk=log.session_pk))
         facts += found.facts
@@ -35,8 +41,16 @@ def catch_up(log: Log) -> Flow[None]:
         head = found.head
         if not found.more:
             break
-    if facts:
-        log.add_stored(facts, blobs, head, kept)
+    if begin is not None and begin.seq:
+        message: list[StoredFact] = []
+        if begin.kept_message is not None:
+            before = Head(begin.kept_message - 1, b"")
+            one = yield from Read(page(log.branch_pk, before, limit=1, session_pk=log.session_pk))
+            message = one.facts
+            blobs.update(one.blobs)
+        log.open_at(begin.seq, message, facts, blobs, head, begin.kept)
+    elif facts:
+        log.add_stored(facts, blobs, head, None if begin is None else begin.kept)
 
 
 def settle_interrupted(

@@ -53,7 +53,7 @@ def wake(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) ->
     if order.begun is not None:
         order.begun()
     turn = Turn(ids, log, order.setup, world.station.has_pieces)
-    turn.endings.failed_requests = parked.without_usage - log.state.without_usage
+    turn.ledger.failed_requests = parked.without_usage - log.state.without_usage
     turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
     return (yield from turn.run())
 

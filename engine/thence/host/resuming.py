@@ -15,6 +15,7 @@ from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import (
     BudgetExhausted,
+    ContextOverflow,
     GateClosed,
     RunFailed,
     RunIdentityConflict,
@@ -206,6 +207,8 @@ def recorded_error(code: str | None, message: str, run_id: str, *, resumable: bo
     )
     if code == "COMPLETION_GATE" and held:
         return GateClosed(held.group(1), held.group(2), run_id=run_id, resumable=resumable)
+    if code == ContextOverflow.code:
+        return ContextOverflow(message, run_id=run_id, resumable=resumable)
     denied = re.fullmatch(r"Budget exhausted on '(.*?)': (.*)", message, flags=re.S)
     if code == BudgetExhausted.code and denied:
         error = BudgetExhausted(denied.group(1), denied.group(2), run_id=run_id)

@@ -15,6 +15,7 @@ from ..effects import Flow, Stopped
 from ..endings import Outcome
 from ..errors import SessionBusy
 from .admitting import Assignment, make_order
+from .compacting import compact_flow
 from .core import STOP_WAIT_S, SessionCore
 from .drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .live import LiveEvents
@@ -59,6 +60,8 @@ class _Running:
             world.station.request_stop(self._early)
         order = make_order(core, self.assignment, setup, begun, admitted=True)
         order.stopping = lambda: world.station.stopped is not None
+        if self.assignment.compact:
+            return compact_flow(order, world), world
         if self.assignment.resume is None:
             return send_flow(order, world), world
         return resume_flow(order, world, self.assignment.resume), world
