@@ -181,6 +181,17 @@ def test_run_that_parks_as_json(careful):
     assert value["status"] == "parked" and [one["id"] for one in value["waits"]] == [W]
 
 
+def test_a_parked_run_cannot_be_spoken_to_or_interrupted(file, invoke):
+    """§13: nobody is asked, nothing is left behind for the run that goes on; what can be done is said."""
+    run_id = file.park()
+    for words in (["interrupt", run_id], ["steer", run_id, "Faster."]):
+        refused = invoke(*words)
+        assert refused.exit_code == 1 and "is parked" in refused.stderr and "waits s" in refused.stderr, refused.output
+    with Plain(file.path) as plain:
+        assert plain.one("SELECT count(*) FROM inbox") == 0
+    assert "waits s" in invoke("show", run_id).stdout
+
+
 def test_show_and_runs_of_a_parked_run(file, invoke):
     """§13: a person sees that it is parked, not interrupted."""
     run_id = file.park("s", "look:0", "put:1", policy=asks("put"))

@@ -164,6 +164,9 @@ def _run_hint(settings: Settings, run: Run) -> str:
         return f"\n\nresume it: {settings.command('resume', run.id)}\nwaive it:  {waiving}"
     if run.state == "interrupted":
         return f"\n\nresume it: {settings.command('resume', run.id)}"
+    if run.state == "parked":
+        waits = settings.command("waits", run.session_id)
+        return f"\n\nit waits:  {waits}\ngo on:     {settings.command('resume', run.id)}"
     if run.is_terminal or run.state != run.status:
         return ""
     return f"\n\nfollow it: {settings.command('tail', run.id)}"

@@ -25,13 +25,14 @@ def steer(settings: Settings, target: str, text: str, request_id: str | None) ->
     with looking(settings.path) as look:
         run, row = find_target(look, target)
     told = False
-    if is_live(run):
+    works = is_live(run) and run.state != "parked"
+    if works:
         with telling(settings, row) as session:
             try:
                 told = session.steer(text, request_id)
             except (ValueError, TypeError) as error:
                 raise click.BadParameter(str(error)) from None
     if not told:
-        raise NotLive(why_not(settings, run, "steer") if not is_live(run) else f"run {run.id} has just ended")
+        raise NotLive(why_not(settings, run, "steer") if not works else f"run {run.id} has just ended")
     said = {"session_id": run.session_id, "run_id": run.id, "request_id": request_id, "told": True}
     settings.tell([said], lambda: visible(f"{run.id}: told; it reads it at its next safe point"), document=said)

@@ -61,6 +61,8 @@ def interrupt(settings: Settings, target: str, reason: str) -> None:
     """
     with looking(settings.path) as look:
         found, row = find_target(look, target)
+    if found.state == "parked":
+        raise NotLive(why_not(settings, found, "interrupt"))
     seen = _stop(settings, row, found, lambda session: session.interrupt(reason))
     if seen.state != "interrupted" or found.state == "interrupted":
         raise _not_stopped(settings, seen, "interrupt")
@@ -133,6 +135,9 @@ def why_not(settings: Settings, run: Run, verb: str) -> str:
     """Why a run cannot be told anything, and what can be done instead."""
     if run.state == "superseded":
         return f"run {run.id} went on as {run.superseded_by}: {verb} that one"
+    if run.state == "parked":
+        look, further = settings.command("waits", run.session_id), settings.command("resume", run.id)
+        return f"run {run.id} is parked until it is answered: {look}; then: {further}"
     if run.state == "interrupted":
         closing = settings.command("run", "-s", run.session_id, "--settle", "Go on.")
         return f"nobody works on run {run.id} (interrupted); to close its turn and go on: {closing}"
