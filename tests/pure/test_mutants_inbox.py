@@ -35,6 +35,14 @@ def steered(*of: int) -> SchemaFile:
     return f
 
 
+def superseded() -> SchemaFile:
+    """Another run goes on from the one in the middle, which never had an end."""
+    f = owned()
+    f.run(B, resumed_from=RUN)
+    assert f.all("SELECT status FROM run WHERE run_pk = ?", RUN) == [("executing",)]
+    return f
+
+
 def test_a_message_is_left_for_a_run_that_somebody_works_on():
     returned, changes = perform(owned(), "inbox_steer", **{**STEER, "request_id": "q"})
     assert returned == [(7,)]
@@ -49,11 +57,12 @@ def test_a_message_is_left_for_a_run_that_somebody_works_on():
 
 NOT_LEFT: dict[str, tuple[SchemaFile, dict[str, Any]]] = {
     "let go": (neighbours(), {}),
+    "let go, unlike its neighbours": (owned("UPDATE session SET owner = NULL WHERE session_pk = 2"), {}),
     "parked": (owned("UPDATE run SET status = 'parked' WHERE run_pk = 5"), {}),
     "completed": (owned("UPDATE run SET status = 'completed' WHERE run_pk = 5"), {}),
     "failed": (owned("UPDATE run SET status = 'failed' WHERE run_pk = 5"), {}),
     "cancelled": (owned("UPDATE run SET status = 'cancelled' WHERE run_pk = 5"), {}),
-    "superseded": (owned("UPDATE run SET status = 'executing' WHERE run_pk = 2"), {"stream_pk": 2}),
+    "superseded": (superseded(), {}),
     "evicted": (owned("DELETE FROM run WHERE run_pk = 5"), {}),
     "a known request": (owned(), {"request_id": "q2"}),
 }

@@ -205,16 +205,16 @@ def test_what_a_parked_run_goes_on_from(wrong: str):
     assert ask(f, "run_parked", run_pk=99) == []
 
 
-# what is done to session B, whose run is parked -> whether its run can go on at 51
+# what is done to session B alone (its neighbours wait on), whose run is parked -> whether its run can go on at 51
 ANSWERED = [
-    ("", False), ("DELETE FROM wait WHERE wait_id = 'open'", True),
-    ("UPDATE wait SET closed_ms = 9 WHERE wait_id = 'open'", True),
-    ("UPDATE wait SET deadline_ms = 50 WHERE wait_id = 'open'", True),
-    ("UPDATE wait SET deadline_ms = 51 WHERE wait_id = 'open'", False),
-    ("DELETE FROM wait", True),
-    ("DELETE FROM wait; UPDATE run SET status = 'executing'", False),
-    ("DELETE FROM wait; UPDATE run SET status = 'completed' WHERE run_pk = 5", False),
-    ("INSERT INTO wait_answer SELECT wait_pk, '1', NULL, digest, 9, 0 FROM wait WHERE wait_id = 'open'", True),
+    ("", False), ("DELETE FROM wait WHERE wait_pk = 6", True),
+    ("UPDATE wait SET closed_ms = 9 WHERE wait_pk = 6", True),
+    ("UPDATE wait SET deadline_ms = 50 WHERE wait_pk = 6", True),
+    ("UPDATE wait SET deadline_ms = 51 WHERE wait_pk = 6", False),
+    ("DELETE FROM wait WHERE session_pk = 2", True),
+    ("DELETE FROM wait WHERE session_pk = 2; UPDATE run SET status = 'executing'", False),
+    ("DELETE FROM wait WHERE session_pk = 2; UPDATE run SET status = 'completed' WHERE run_pk = 5", False),
+    ("INSERT INTO wait_answer SELECT wait_pk, '1', NULL, digest, 9, 0 FROM wait WHERE wait_pk = 6", True),
 ]  # fmt: skip
 
 
