@@ -15,9 +15,9 @@ from thence.judge import judge
 from thence.limits import Limits
 from thence.loopguard import LoopGuard
 from thence.state import Phase
-from thence.steps import Run
+from thence.steps import Run, Traits
 
-from .test_mutants_decisions import HOST, TOOLS, after, ask, ran
+from .test_mutants_decisions import HOST, TOOLS, after, ask, names, ran, said, thrice
 
 CAP = Denied("t1-r1-c0", "round_cap", "tool_rounds", "why")
 WAIT = WaitOpened("w", "question", "t1-r1-c0", "d")
@@ -32,7 +32,7 @@ def test_the_signature_of_a_call_is_this_for_ever():
 
 def test_a_text_that_a_fact_does_not_have_is_empty():
     """A later version may leave an empty text out: nothing is asked for in the blob table."""
-    assert decode("gate.waived", '{"digest":"d"}', {}.__getitem__) == Waived("d", "")
+    assert decode("gate.waived", '{"digest":"d"}', dict[str, bytes]().__getitem__) == Waived("d", "")
 
 
 def test_once_capped_a_round_stays_capped():
@@ -102,3 +102,41 @@ def test_a_call_runs_as_soon_as_its_wait_is_answered_and_not_before():
     state = after(WaitAnswered("w", 1), start=state)
     [first] = judge(state, {}, TOOLS, Limits())
     assert isinstance(first, Run) and first.call.position == 0
+
+
+def test_a_result_behind_a_call_that_waits_counts():
+    """§5: what was refused before the run parked fails the turn still, and nothing behind it runs."""
+    state = after(HOST, ask("write", "write!", "read"), WAIT)
+    broken = Returned("t1-r1-c1", False, (), {"refused": "malformed_arguments", "fatal": {"code": "X", "message": "x"}})
+    [last] = judge(state, {broken.call_key: broken}, TOOLS, Limits())
+    assert said(last)[1] == {"refused": "turn_failed"}
+
+
+def test_a_call_of_a_tool_that_is_gone_waits_like_any_other():
+    state = after(HOST, ask("gone", "read"), WAIT)
+    assert [v.call.position for v in judge(state, {}, TOOLS, Limits())] == [1]
+
+
+def test_nothing_runs_after_the_turn_has_failed():
+    """§5: not the next call, and none behind it."""
+    state = after(HOST, ask("write!", "write", "write", "read"))
+    _, *rest = judge(state, {}, TOOLS, Limits(max_parse_retries=0))
+    assert names(tuple(rest)) == ["turn_failed"] * 3
+
+
+def test_a_call_of_a_tool_that_is_gone_is_no_read():
+    state = after(HOST, ask("write", "gone", "read"), WAIT)
+    assert [v.call.position for v in judge(state, {}, TOOLS, Limits())] == [2]
+
+
+def test_a_call_that_waits_is_not_taken_for_a_success():
+    """§5: what is behind it is judged as if it had run, and nobody knows how well: it clears nothing."""
+    state = after(ask("write", "read"), WaitOpened("w", "question", "t1-r4-c0", "d"), start=thrice())
+    assert names(judge(state, {}, TOOLS, Limits())) == ["duplicate_tool_call"]
+
+
+def test_a_tool_that_this_host_calls_repeatable_is():
+    """§5: also where it was not when it ran."""
+    state = after(ask("read"), start=thrice())
+    assert names(judge(state, {}, {"read": Traits("read", repeatable=True)}, Limits())) == ["run"]
+    assert names(judge(state, {}, TOOLS, Limits())) == ["duplicate_tool_call"]

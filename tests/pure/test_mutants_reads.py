@@ -133,6 +133,15 @@ def test_a_session_whose_newest_run_has_ended_is_not_interrupted(status: str):
     assert ask(f, "session_interrupted") == [("c", "run-3-1", None)]
 
 
+def test_the_newest_cursor_of_a_session_is_the_one_that_is_farthest():
+    f = neighbours()
+    f.checkpoint(B, 2, round=1, seq=41, state="older", proof=b"p")
+    later = f.run(B)
+    f.checkpoint(B, later, round=1, seq=40, state="oldest", proof=b"p")
+    for turned in (False, True):
+        assert ask(f, "checkpoint_state", turned, session_pk=B) == [(42, b"state-2", b"proof-2")]
+
+
 # ------------------------------------------------------------------ facts
 VISIBLE = [(2, 1), (2, 2), (5, 3), (BRANCH, 4), (BRANCH, 5)]
 """Of the live branch: (whose fact, seq). Fact 3 of branch 2 and fact 4 of branch 5 were abandoned."""
@@ -168,9 +177,10 @@ def test_a_blob_that_two_facts_name_is_read_once():
 
 def test_a_page_of_an_older_branch_ends_with_its_own_facts():
     f = neighbours()
-    assert [row[2] for row in ask(f, "fact_list", branch_pk=2, after_seq=0, up_to_seq=99)] == [
-        "key-2-1", "key-2-2", "key-2-3",
-    ]  # fmt: skip
+    page = {"branch_pk": 2, "after_seq": 0, "up_to_seq": 99}
+    keys = ["key-2-1", "key-2-2", "key-2-3"]
+    assert [row[2] for row in ask(f, "fact_list", **page)] == keys
+    assert sorted(row[2] for row in ask(f, "fact_page", **page)) == keys
     assert sorted(ask(f, "fact_blobs", branch_pk=2, after_seq=0, up_to_seq=99)) == [
         (f"sha-2-2-{seq}", b"sha-2-2-%d" % seq) for seq in (1, 2, 3)
     ]

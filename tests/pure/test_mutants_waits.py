@@ -205,6 +205,16 @@ def test_what_a_parked_run_goes_on_from(wrong: str):
     assert ask(f, "run_parked", run_pk=99) == []
 
 
+def test_what_nobody_has_answered_is_counted():
+    """Of all sessions: neither what has its answer nor what nobody asks any more. Messages are counted beside it."""
+    f = waiting()
+    f.sql("DELETE FROM inbox WHERE session_pk = ?", B)
+    assert ask(f, "waiting_count") == [(6, 4)]
+    perform(f, "wait_answer", **{**SAID, "digest": None})
+    f.sql("UPDATE wait SET closed_ms = 9 WHERE wait_pk IN (1, 2)")
+    assert ask(f, "waiting_count") == [(4, 4)]
+
+
 # what is done to session B alone (its neighbours wait on), whose run is parked -> whether its run can go on at 51
 ANSWERED = [
     ("", False), ("DELETE FROM wait WHERE wait_pk = 6", True),

@@ -8,8 +8,8 @@ import pytest
 
 from thence.budget import GuardDecision
 from thence.canonical import Json
-from thence.consent import ask_consent
-from thence.effects import AskGuard, Commit, IsGuarded, Now
+from thence.consent import ask_consent, stage_answers, stage_wait
+from thence.effects import AskGuard, Commit, IsGuarded, Now, Read
 from thence.facts import (
     Answered,
     Asked,
@@ -27,8 +27,9 @@ from thence.ledger import Ledger, Setup
 from thence.limits import Limits
 from thence.log import Log
 from thence.permissions import PermissionPolicy
+from thence.plan import Op
 from thence.steps import Traits
-from thence.waits import digest_of_call
+from thence.waits import Answer, digest_of_call
 from thence.writes import RunIds
 
 CALL, OTHER = Call("c", "pay", {"n": 1}), Call("c", "pay", {"n": 2})
@@ -52,6 +53,7 @@ class Desk:
         answer = Answered("", (call, OTHER))
         self.ledger.log.add([NewFact("t1-user", None, Asked((Text("hi"),))), NewFact("t1-r1", "infer:t1-r1", answer)])
         self.guard, self.told = guard, list[str]()
+        self.ops, self.answers = list[Op](), list[Answer]()
 
     def wait(
         self, kind: WaitKind, subject: str = KEYS[0], digest: str = MINE, about: dict[str, Json] | None = None,
@@ -68,7 +70,10 @@ class Desk:
         return self
 
     def ask(self, starts: int = 0) -> Any:
-        flow, answer = ask_consent(self.ledger, self.ledger.log.state.open[0], starts=starts), None
+        return self.drive(ask_consent(self.ledger, self.ledger.log.state.open[0], starts=starts))
+
+    def drive(self, flow: Any) -> Any:
+        answer: Any = None
         while True:
             try:
                 effect = flow.send(answer)
@@ -85,13 +90,19 @@ class Desk:
             case AskGuard():
                 self.told.append(f"{effect.method} {effect.argument}")
                 return self.guard
+            case Read():
+                return self.answers
             case Commit():
                 self.told.append("commit")
+                self.ops += effect.plan.ops
         return None
+
+    def rows(self, statement: str) -> list[Any]:
+        return [row for op in self.ops if op.statement == statement for row in op.rows]
 
 
 ASKS = PermissionPolicy(ask=["pay"])
-NO = {"approved": False, "reason": "too dear"}
+NO: dict[str, Json] = {"approved": False, "reason": "too dear"}
 
 
 # ------------------------------------------------------------------ what comes of a call that had started
@@ -117,6 +128,8 @@ def test_only_a_word_about_this_start_counts(kind: WaitKind, subject: str, answe
         desk.hear(RUN if kind == "unknown_outcome" else True)
     assert desk.ask(2).kind == "unknown_outcome"
     assert Desk().wait("unknown_outcome").hear(RUN).wait("unknown_outcome").hear(RUN).ask(2) is None
+    question = "This call had started when its process died, and must not run twice. What came of it?"
+    assert Desk().ask(1) == WaitOpened(f"{KEYS[0]}-w1", "unknown_outcome", KEYS[0], MINE, None, {"question": question})
 
 
 @pytest.mark.parametrize(
@@ -179,7 +192,8 @@ def test_a_policy_sees_a_call_without_arguments():
 
 
 def test_who_said_no_and_why_if_it_is_a_text():
-    for value, text in ((NO, ": too dear"), ({"reason": 5}, ""), (False, "")):
+    said: tuple[tuple[Json, str], ...] = ((NO, ": too dear"), ({"reason": 5}, ""), (False, ""))
+    for value, text in said:
         told = Desk(policy=ASKS).wait("confirmation").hear(value).ask()
         assert told.parts == (Text(f"Error: rejected by ann{text}"),)
 
@@ -221,3 +235,30 @@ def test_a_hold_is_about_what_the_guard_said():
     assert wait == WaitOpened(
         "t1-r1-c0-w1", "budget_hold", KEYS[0], MINE, None, {"resource": "tokens", "question": "really?"}
     )
+
+
+# ------------------------------------------------------------------ waits and answers as they are staged
+def test_a_held_request_has_a_wait_without_a_call():
+    desk = Desk()
+    wait = WaitOpened("w", "budget_hold", KEYS[0], "d", None, {"resource": "tokens"})
+    desk.drive(stage_wait(desk.ledger, wait, None))
+    desk.drive(desk.ledger.flush())
+    [row] = desk.rows("wait_open")
+    assert (row["wait_id"], row["opened_ms"], row["payload"]) == ("w", 1000, '{"resource":"tokens"}')
+    desk.drive(stage_wait(desk.ledger, WaitOpened("w2", "question", KEYS[0], "d"), desk.ledger.log.state.open[0]))
+    desk.drive(desk.ledger.flush())
+    assert desk.rows("wait_open")[1]["payload"] == '{"arguments":{"n":1},"tool":"pay"}'
+    assert [row["cause"] for row in desk.rows("fact_append")] == [f"wait:{KEYS[0]}"] * 2
+
+
+def test_an_answer_becomes_a_fact_once_and_its_row_is_closed():
+    """§10: one that is a fact already, or is about nothing here, is closed and no more."""
+    desk = Desk().wait("question", wait_id="old").hear(1).wait("question", KEYS[1], wait_id="new")
+    desk.answers = [Answer(name, "[2]", "bob", False) for name in ("old", "new", "none")]
+    assert desk.drive(stage_answers(desk.ledger)) == ["new"]
+    desk.drive(desk.ledger.flush())
+    [fact] = desk.rows("fact_append")
+    assert (fact["key"], fact["cause"], fact["kind"]) == ("new-answer", None, "wait.answered")
+    assert [(row["wait_id"], row["now_ms"]) for row in desk.rows("wait_close")] == [
+        ("old", 1000), ("new", 1000), ("none", 1000),
+    ]  # fmt: skip
