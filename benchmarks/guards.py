@@ -23,11 +23,11 @@ ENGINE = str(Path(__file__).parents[1] / "engine")
 sys.path[:0] = [ENGINE]
 
 from thence.effects import AskGuard, Flow  # noqa: E402
-from thence.host.core import PlainWorld  # noqa: E402
 from thence.host.drive import AsyncMailbox, SyncMailbox, Take, adrive, drive  # noqa: E402
 from thence.host.env import build_env  # noqa: E402
 from thence.host.guard import Guarded, ask_guard, stuck_threads  # noqa: E402
 from thence.host.guard_process import ProcessGuard  # noqa: E402
+from thence.host.plain_world import PlainWorld  # noqa: E402
 from thence.host.workers import Workers  # noqa: E402
 
 WORKERS = Workers("bench")
