@@ -106,27 +106,32 @@ class Endings:
         """Let go of the session until the world has answered. None: it has, meanwhile."""
         answered = yield from stage_answers(self.ledger)
         self.heard.update(answered)
+        self.ledger.protect()
+        yield from self.ledger.flush()
         stopped = yield from SafePoint(look=True)
         if stopped is not None:
             return (yield from self.stop(stopped))
         if answered:
             return None
-        self.ledger.protect()
-        yield from self.ledger.flush()
         now = yield from Now()
         state = self.log.state
         checkpoint = writes.checkpoint(self.ids, self.log.head, state, now)
         calls = state.tool_calls + self.rounds.executed
         unknown = state.without_usage + self.ledger.failed_requests
         parking = waits.park(self.ids, state, tool_calls=calls, without_usage=unknown, now_ms=now)
-        letting_go = (writes.clear_all_deltas(self.ids), checkpoint, writes.release(self.ids))
         try:
-            yield from Commit(Plan((parking, *letting_go), durable=True))
+            yield from Commit(Plan((parking, writes.clear_all_deltas(self.ids), checkpoint), durable=True))
         except PlanRefused as refused:
             # Somebody answered, or said stop, between our look and our write: the next look sees it.
             if refused.code != "ANSWERED":
                 raise
             return None
+        # The claim is kept until nobody has said stop in the meantime: a cancel that was promised must not be lost.
+        stopped = yield from SafePoint()
+        if stopped is not None:
+            yield from Commit(Plan((waits.wake(self.ids, now),)))
+            return (yield from self.stop(stopped))
+        yield from Commit(Plan((writes.release(self.ids),)))
         found = yield from Read(waits.waits(self.ids.session_pk))
         return replace(self.outcome("parked", None), tool_calls_count=calls, waits=tuple(found))
 
