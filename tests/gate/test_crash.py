@@ -126,6 +126,7 @@ def test_a_resume_leaves_the_undisturbed_log(tmp_path: Path, monkeypatch: pytest
         assert finish(process.path)[-1].hash == facts[-1].hash, f"died before effect {before}"
 
 
+@pytest.mark.slow
 def test_a_gate_that_stays_closed_is_closed_whoever_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No end without a passed report or a waiver, wherever the process died; and then a waiver, and an end."""
     whole = Dying(monkeypatch, tmp_path / "whole.db", "sync")
@@ -143,6 +144,7 @@ def test_a_gate_that_stays_closed_is_closed_whoever_dies(tmp_path: Path, monkeyp
             assert session.resume_run(session.runs()[-1].id).status == "completed"
 
 
+@pytest.mark.slow
 def test_died_while_resuming_behind_a_closed_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     base = Dying(monkeypatch, tmp_path / "base.db", "sync")
     assert not base("send", "go", command="false")
