@@ -192,9 +192,8 @@ def check_what_was_settled(facts: list[Fact], ran: Ran, before: int) -> None:
 @pytest.mark.parametrize("face", ["sync", "async"])
 @pytest.mark.parametrize("name", TURNS)
 def test_died_before_the_nth_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, face: str):
-    """Every effect of the short turns; the long one is sampled here, and taken whole in tests/resume."""
     whole, effects = undisturbed(tmp_path, name)
-    step = 1 if face == "sync" and name != "mixed" else 3  # the flow is the same: the other driver is sampled
+    step = 1 if face == "sync" else 3  # the flow is the same: the other driver is sampled
     opened_turns = 0
     for before in range(1, effects + 1, step):
         crash = Crash(monkeypatch, tmp_path / f"{before}.db", face)

@@ -177,8 +177,8 @@ def test_a_cut_in_the_middle_of_a_checkpoint(recorder: Recorder, quick: Path) ->
 
 def test_the_judge_sees_what_a_process_that_does_not_sync_loses(recorder: Recorder, quick: Path) -> None:
     """``durability="process"`` promises nothing about the power: most cuts lose something, and are seen to."""
-    tally = judge_cuts(recorder.life("async", durability="process"), "ext4", 30, 1, quick)
-    assert tally.broken["lost"] and sum(tally.broken.values()) >= 5, tally.broken
+    tally = judge_cuts(recorder.life("async", durability="process"), "ext4", 90, 1, quick)
+    assert tally.broken["lost"] >= 5, tally.broken
 
 
 def test_the_judge_sees_a_folder_that_was_never_synced(recorder: Recorder, quick: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thence import Agent, SessionBusy, SessionOptions, ThenceError
+from thence import SessionBusy, SessionOptions, ThenceError
 from thence.testing import reply
 
 from ..kit import Gate, check_session, kinds, results, stored, types
@@ -140,17 +140,6 @@ async def test_closing_changes_nothing_of_a_parked_run(here: Desk):
     session = await here.open()
     assert (await approve_all(session, result.run_id)).status == "completed"
     await ended_well(session, result.run_id)
-
-
-@pytest.mark.skipif(not hasattr(Agent, "delete_session"), reason="delete_session is not there yet")
-async def test_a_session_with_a_parked_run_can_be_deleted(here: Desk):
-    """§8: nobody owns it; its waits and answers go with it."""
-    session, _ = await here.parked()
-    await session.confirm(C0, True)
-    await here.agent.delete_session("s")
-    with Plain(here.db) as plain:
-        for table in ("session", "wait", "wait_answer", "run", "fact"):
-            assert plain.one(f"SELECT count(*) FROM {table}") == 0
 
 
 # ------------------------------------------------------------------ recover
