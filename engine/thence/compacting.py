@@ -14,7 +14,7 @@ from . import compaction
 from .chat import Reply, Request, Usage
 from .compacted import Compacted, Trigger
 from .compaction import Compaction, Cut
-from .effects import AskGuard, AskModel, Backoff, Flow, IsGuarded, ModelFailed, SafePoint, Stopped
+from .effects import AskGuard, AskModel, Backoff, Flow, ModelFailed, SafePoint, Stopped
 from .errors import BudgetExhausted, ModelError, ThenceError
 from .facts import Answered, NewFact, turn_key
 from .fold import advance
@@ -127,7 +127,7 @@ class Compactor:
                 return stopped
 
     def _check_budget(self, request: Request) -> Flow[Failed | None]:
-        if not (yield from IsGuarded()):
+        if not self.ledger.present.is_guarded():
             return None
         yield from self.ledger.flush()
         decision = yield from AskGuard("check_before_llm", compaction.estimate(request))
@@ -151,7 +151,7 @@ class Compactor:
         return answer
 
     def _record(self, usage: Usage | None) -> Flow[None]:
-        if usage is not None and (yield from IsGuarded()):
+        if usage is not None and self.ledger.present.is_guarded():
             yield from AskGuard("record_after_llm", usage)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from . import waits
 from .canonical import Json
-from .effects import AskGuard, Flow, IsGuarded, Now, Read
+from .effects import AskGuard, Flow, Now, Read
 from .facts import Data, Denied, Returned, Text, WaitAnswered, WaitKind, WaitOpened, wait_key
 from .ledger import Ledger
 from .report import permission_denied, wait_answered, wait_opened
@@ -44,9 +44,11 @@ def told(state: State, call: OpenCall, tools: Mapping[str, Traits], *, starts: i
 def ask_consent(ledger: Ledger, call: OpenCall) -> Flow[Consent]:
     """Whether ``call`` runs now."""
     state = ledger.log.state
-    # A hook may have changed the arguments since somebody said yes: that was a yes to something else.
-    about = digest_of_call(call.call)
-    given = {w.kind: w.answer for w in state.waits if w.subject == call.key and w.answer and w.digest == about}
+    given: dict[WaitKind, WaitAnswered] = {}
+    if state.waits:
+        # A hook may have changed the arguments since somebody said yes: that was a yes to something else.
+        about = digest_of_call(call.call)
+        given = {w.kind: w.answer for w in state.waits if w.subject == call.key and w.answer and w.digest == about}
     permitted = yield from _permission(ledger, call, given.get("confirmation"))
     if permitted is not None:
         return permitted
@@ -91,7 +93,7 @@ def _budget(ledger: Ledger, call: OpenCall, answer: WaitAnswered | None) -> Flow
     if answer is not None:
         held = next(wait for wait in ledger.log.state.waits if wait.answer is answer)
         return Denied(call.key, "guard", held_resource(held), held_reason(held))
-    if not (yield from IsGuarded()):
+    if not ledger.present.is_guarded():
         return None
     yield from ledger.flush()
     decision = yield from AskGuard("check_before_tool", call.call.name)

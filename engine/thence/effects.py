@@ -85,11 +85,6 @@ class SafePoint(Effect[Stopped | None]):
 
 
 @dataclass(slots=True)
-class IsGuarded(Effect[bool]):
-    """Whether there is a guard to ask just now: it may be set and cleared while a run is live."""
-
-
-@dataclass(slots=True)
 class IsSteered(Effect[bool]):
     """Whether somebody has said something to this run that is not in the log yet."""
 
@@ -100,13 +95,6 @@ class AskGuard(Effect[GuardDecision]):
 
     method: Literal["check_before_llm", "record_after_llm", "check_before_tool"]
     argument: int | str | Usage
-
-
-@dataclass(slots=True)
-class IsHooked(Effect[bool]):
-    """Whether there is a hook of this type just now: they come and go while a run is live."""
-
-    event_type: str
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .canonical import Json, dumps, dumps_checked, sha256_hex
-from .effects import AskHooks, Flow, IsHooked, Landed
+from .effects import AskHooks, Flow, Landed
 from .errors import ThenceError
 from .facts import Answered, Returned, Text, text_of
-from .hooking import NOTHING, HookContext, HookOutcome, soft_as_given
+from .hooking import HookContext, HookOutcome, soft_as_given
 from .ledger import Ledger, Setup
 from .state import State
 from .steps import OpenCall
@@ -21,8 +21,6 @@ from .steps import OpenCall
 
 def before_call(ledger: Ledger, call: OpenCall) -> Flow[HookOutcome]:
     """``pre_tool_use``, just before the call's batch."""
-    if not (yield from IsHooked("pre_tool_use")):
-        return NOTHING
     yield from ledger.flush()
     return (yield from AskHooks(_of_call("pre_tool_use", ledger, call)))
 
@@ -59,7 +57,7 @@ def after_calls(ledger: Ledger, ended: Sequence[tuple[OpenCall, Landed]]) -> Flo
 
 def before_request(ledger: Ledger, number: int, estimate: Callable[[], int]) -> Flow[HookOutcome | None]:
     """``pre_llm``, once a request: attempts after a failed one do not ask again. None: there is no hook."""
-    if not (yield from IsHooked("pre_llm")):
+    if not ledger.present.is_hooked("pre_llm"):
         return None
     yield from ledger.flush()
     soft, ledger.soft = tuple(soft_as_given(one) for one in ledger.soft), []
@@ -94,7 +92,7 @@ def as_left(setup: Setup, state: State) -> Setup:
 
 def after_answer(ledger: Ledger, number: int, answer: Answered) -> Flow[None]:
     """``post_llm``, once the answer is in the file."""
-    if not (yield from IsHooked("post_llm")):
+    if not ledger.present.is_hooked("post_llm"):
         return
     yield from ledger.flush()
     ids = ledger.ids
@@ -113,7 +111,7 @@ def after_answer(ledger: Ledger, number: int, answer: Answered) -> Flow[None]:
 
 def after_run(ledger: Ledger, status: str, text: str, error: ThenceError | None) -> Flow[None]:
     """``run_end``, once the end is in the file."""
-    if not (yield from IsHooked("run_end")):
+    if not ledger.present.is_hooked("run_end"):
         return
     yield from AskHooks(
         HookContext(

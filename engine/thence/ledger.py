@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from . import writes
 from .budget import GuardDecision
@@ -102,17 +103,47 @@ class Mark:
     settled: bool
 
 
+class Present(Protocol):
+    """What a turn may look at without asking: it may change while the run lives, and knowing it costs nothing."""
+
+    def is_hooked(self, event_type: str) -> bool:
+        """Whether there is a hook of this type just now."""
+        ...
+
+    def is_guarded(self) -> bool:
+        """Whether there is a budget guard to ask just now."""
+        ...
+
+    def has_pieces(self, step: str) -> bool:
+        """Whether pieces of this answer or output went into the file."""
+        ...
+
+
+class _Nobody:
+    def is_hooked(self, event_type: str) -> bool:
+        return False
+
+    def is_guarded(self) -> bool:
+        return False
+
+    def has_pieces(self, step: str) -> bool:
+        return False
+
+
+NOBODY: Present = _Nobody()
+"""For what is written about a run that is not live here: nobody is asked, nothing streams."""
+
+
 class Ledger:
     """The log of a run in memory, and what is staged for its next commit."""
 
-    def __init__(self, ids: RunIds, log: Log, setup: Setup, has_pieces: Callable[[], bool]) -> None:
-        self.ids, self.log, self.setup = ids, log, setup
+    def __init__(self, ids: RunIds, log: Log, setup: Setup, present: Present) -> None:
+        self.ids, self.log, self.setup, self.present = ids, log, setup, present
         self.stream = ids
         """Whose events these are: those of the run, unless somebody puts the session's own channel here."""
         self.failed_requests = 0
         """Attempts at a model request whose cost nobody knows, by this run in this process."""
         self.soft: list[GuardDecision] = []
-        self._has_pieces = has_pieces
         self._facts: list[NewFact] = []
         self._events: list[NewEvent] = []
         self._ops: list[Op] = []
@@ -161,11 +192,12 @@ class Ledger:
         """Whether a flush would write anything."""
         return bool(self._facts or self._events or self._ops)
 
-    def flush(self) -> Flow[None]:
-        """Write all that is staged, as one transaction."""
+    def flush(self, now: int | None = None) -> Flow[None]:
+        """Write all that is staged, as one transaction; ``now`` is for who has just looked at the clock."""
         if not self.staged:
             return
-        now = yield from Now()
+        if now is None:
+            now = yield from Now()
         head = self.log.head
         ops: tuple[Op, ...] = ()
         answer_hash = None
@@ -176,8 +208,9 @@ class Ledger:
         if self._settled:
             ops = (*ops, writes.checkpoint(self.ids, head, self.log.state, now))
         ops = (*ops, *self._ops)
-        if self._complete and self._has_pieces():
-            ops = (*ops, *(writes.clear_deltas(self.ids, step) for step in self._complete))
+        for step in self._complete:
+            if self.present.has_pieces(step):
+                ops = (*ops, writes.clear_deltas(self.ids, step))
         plan = Plan(ops, self._durable)
         self._facts, self._events, self._ops, self._complete = [], [], [], []
         self._durable = self._settled = False

@@ -13,7 +13,7 @@ from dataclasses import replace
 from . import hooked, inflight, waits, writes
 from .canonical import Json
 from .consent import ask_consent, new_wait, stage_wait, told
-from .effects import AwaitTool, Flow, IsHooked, Landed, Now, Postponed, SafePoint, StartTool, Stopped
+from .effects import AwaitTool, Flow, Landed, Now, Postponed, SafePoint, StartTool, Stopped
 from .facts import Denied, Returned, Text, WaitOpened
 from .inflight import InflightCall
 from .judge import judge
@@ -90,20 +90,22 @@ class Rounds:
         if not isinstance(verdict, Run):
             self._refuse(call, verdict.result)
             return None
-        hooked_call = yield from self._ask_hooks(call)
-        if isinstance(hooked_call, Returned):
-            self._refuse(call, hooked_call)
-            return None
-        # Hooks are not waited for once somebody said stop: what they did not say must not count as a yes.
-        stopped = yield from SafePoint()
-        if stopped is not None:
-            return stopped
-        said = yield from ask_consent(ledger, hooked_call)
+        if ledger.present.is_hooked("pre_tool_use"):
+            hooked_call = yield from self._ask_hooks(call)
+            if isinstance(hooked_call, Returned):
+                self._refuse(call, hooked_call)
+                return None
+            # Hooks are not waited for once somebody said stop: what they did not say must not count as a yes.
+            stopped = yield from SafePoint()
+            if stopped is not None:
+                return stopped
+            call = hooked_call
+        said = yield from ask_consent(ledger, call)
         if isinstance(said, WaitOpened):
-            yield from stage_wait(ledger, said, hooked_call)
+            yield from stage_wait(ledger, said, call)
         elif said is not None:
-            self._refuse(hooked_call, said)
-        return hooked_call if said is None else None
+            self._refuse(call, said)
+        return call if said is None else None
 
     def _ask_hooks(self, call: OpenCall) -> Flow[OpenCall | Returned]:
         """The call as the host's hooks let it run, or the result that it gets instead."""
@@ -179,7 +181,7 @@ class Rounds:
         self.ledger.say(*(call_started(call) for call in starting))
         if any(setup.traits[call.call.name].effect != "read" for call in starting):
             self.ledger.protect()
-        yield from self.ledger.flush()
+        yield from self.ledger.flush(now)
         # The chain hash at the model's answer names this call in every copy of the log (§7).
         anchor = self.ledger.log.answer_hash
         for call in starting:
@@ -210,7 +212,7 @@ class Rounds:
         if key in self._changed:
             note = {**landed.result.metadata, "arguments": self._changed.pop(key)}
             landed = replace(landed, result=replace(landed.result, metadata=note))
-        if (yield from IsHooked("post_tool_use")):
+        if self.ledger.present.is_hooked("post_tool_use"):
             self._untold.append((call, landed))
             last = False  # the hooks may take their time: the result is written before they are told
         ledger, name = self.ledger, call.call.name
@@ -226,7 +228,7 @@ class Rounds:
             ledger.protect()
         if not last:
             ledger.also(*inflight.land_call(ledger.ids, landed.result, now))
-            yield from ledger.flush()
+            yield from ledger.flush(now)
 
     def _postpone(self, postponed: Postponed) -> Flow[None]:
         """The tool will not answer now: somebody else will, perhaps in hours."""

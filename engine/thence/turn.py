@@ -7,7 +7,6 @@ tool starts, before the caller is told. `host.drive` runs the same generator wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import assert_never
 
 from . import hooked, writes
@@ -15,13 +14,13 @@ from .canonical import dumps_checked, sha256_hex
 from .chat import Request, ToolSpec
 from .compacting import Compactor
 from .consent import held_reason, held_resource, is_approved, new_wait, stage_wait
-from .effects import AskGuard, AskModel, Backoff, Flow, IsGuarded, ModelFailed, SafePoint, Stopped
+from .effects import AskGuard, AskModel, Backoff, Flow, ModelFailed, SafePoint, Stopped
 from .endings import Endings, Outcome
 from .errors import BudgetExhausted, ContextOverflow, ModelError, RunFailed, ThenceError
 from .facts import Asked, Text, answer_key, turn_key
 from .fold import CONTINUE_TEXT, next_step
 from .gating import pass_gate
-from .ledger import Ledger, Setup, configuration, estimate, tool_schemas
+from .ledger import Ledger, Present, Setup, configuration, estimate, tool_schemas
 from .log import Log
 from .report import end_of_answer, start_of_request
 from .rounds import Rounds
@@ -32,12 +31,12 @@ from .writes import RunIds
 
 
 class Turn:
-    """One run of one turn. ``has_pieces``: whether pieces of this run's answers or outputs went into the file."""
+    """One run of one turn."""
 
-    def __init__(self, ids: RunIds, log: Log, setup: Setup, has_pieces: Callable[[], bool]) -> None:
+    def __init__(self, ids: RunIds, log: Log, setup: Setup, present: Present) -> None:
         setup = hooked.as_left(setup, log.state)
         self.ids, self.log, self.setup = ids, log, setup
-        self.ledger = Ledger(ids, log, setup, has_pieces)
+        self.ledger = Ledger(ids, log, setup, present)
         self.rounds = Rounds(self.ledger)
         self.endings = Endings(self.ledger, self.rounds)
         self._compactor = Compactor(self.ledger)
@@ -135,7 +134,7 @@ class Turn:
             answer = record_answer(said, setup.model)
         except ModelError as error:
             return (yield from self._model_failed(error, attempt))
-        if said.usage is not None and (yield from IsGuarded()):
+        if said.usage is not None and self.ledger.present.is_guarded():
             yield from AskGuard("record_after_llm", said.usage)
         self.ledger.stage(step, f"infer:{step}", answer)
         self.ledger.clear_pieces(step)
@@ -217,7 +216,7 @@ class Turn:
                 return None
             error = BudgetExhausted(held_resource(held), held_reason(held), run_id=self.ids.run_id)
             return (yield from self.endings.fail(error))
-        if not (yield from IsGuarded()):
+        if not self.ledger.present.is_guarded():
             return None
         yield from self.ledger.flush()
         decision = yield from AskGuard("check_before_llm", self._estimate(offer_tools))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thence import Agent, SessionOptions, inbox
-from thence.effects import Commit, IsGuarded, IsHooked, Now, Read, Stopped
+from thence.effects import Commit, Now, Read, Stopped
 from thence.host.admitting import Assignment, make_order
 from thence.host.drive import Start, SyncMailbox, Take
 from thence.host.resuming import resume_flow
@@ -82,10 +82,6 @@ class Hand:
                 return self.store.read(effect.query)
             case Now():
                 return self.world.now_ms()
-            case IsGuarded():
-                return self.world.is_guarded()
-            case IsHooked():
-                return self.world.is_hooked(effect.event_type)
             case Start():
                 self._jobs.append(effect.spawn)
                 return None

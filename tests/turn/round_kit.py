@@ -6,7 +6,7 @@ from typing import Any
 
 from thence.budget import GuardDecision
 from thence.chat import ToolSpec
-from thence.effects import AskGuard, AwaitTool, Commit, IsGuarded, Landed, Now, Postponed, StartTool
+from thence.effects import AskGuard, AwaitTool, Commit, Landed, Now, Postponed, StartTool
 from thence.facts import Answered, Asked, Call, NewFact, Returned, Text, WaitAnswered
 from thence.inflight import InflightCall
 from thence.ledger import Ledger, Setup
@@ -41,7 +41,7 @@ class Round:
         postpone: dict[int, Postponed] | None = None,
     ) -> None:
         setup = Setup("m", "i", {}, SPECS, TRAITS, Limits(max_parallel_tools=parallel))
-        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup, lambda: True)
+        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup, self)
         self.rounds = Rounds(self.ledger)
         self.ledger.log.head = type(self.ledger.log.head)(2, bytes(range(32, 64)))
         self.ledger.log.answer_hash = bytes(range(32))
@@ -52,6 +52,15 @@ class Round:
         self.ops: list[Op] = []
         self.keys: list[str] = []
         self._running: list[int] = []
+
+    def is_hooked(self, event_type: str) -> bool:
+        return False
+
+    def is_guarded(self) -> bool:
+        return bool(self.deny)
+
+    def has_pieces(self, step: str) -> bool:
+        return True
 
     def drive(self, flow: Any, most: int = 200) -> Any:
         answer: Any = None
@@ -84,8 +93,6 @@ class Round:
         match effect:
             case Now():
                 return 1000
-            case IsGuarded():
-                return bool(self.deny)
             case AskGuard():
                 return GuardDecision("deny" if effect.argument == self.deny else "allow", "tokens", "too much")
             case StartTool():

@@ -9,7 +9,7 @@ import pytest
 from thence.budget import GuardDecision
 from thence.canonical import Json
 from thence.consent import ask_consent, stage_answers, stage_wait, told
-from thence.effects import AskGuard, Commit, IsGuarded, Now, Read
+from thence.effects import AskGuard, Commit, Now, Read
 from thence.facts import (
     Answered,
     Asked,
@@ -49,7 +49,7 @@ class Desk:
 
     def __init__(self, call: Call = CALL, policy: PermissionPolicy | None = None, guard: Any = None) -> None:
         setup = Setup("m", "i", {}, (), TRAITS, Limits(), permissions=policy)
-        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup, lambda: True)
+        self.ledger = Ledger(RunIds(2, "s", 8, "r", "me", 3, 5), Log(8, 2), setup, self)
         answer = Answered("", (call, OTHER))
         self.ledger.log.add([NewFact("t1-user", None, Asked((Text("hi"),))), NewFact("t1-r1", "infer:t1-r1", answer)])
         self.guard, self.told = guard, list[str]()
@@ -74,6 +74,15 @@ class Desk:
         known = told(ledger.log.state, call, ledger.setup.traits, starts=starts)
         return known if known is not None else self.drive(ask_consent(ledger, call))
 
+    def is_hooked(self, event_type: str) -> bool:
+        return False
+
+    def is_guarded(self) -> bool:
+        return self.guard is not None
+
+    def has_pieces(self, step: str) -> bool:
+        return True
+
     def drive(self, flow: Any) -> Any:
         answer: Any = None
         while True:
@@ -87,8 +96,6 @@ class Desk:
         match effect:
             case Now():
                 return 1000
-            case IsGuarded():
-                return self.guard is not None
             case AskGuard():
                 self.told.append(f"{effect.method} {effect.argument}")
                 return self.guard

@@ -39,7 +39,7 @@ def compact_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
         world.station.enter(ids)
         done = None
         if last is not None and not log.is_compacted:
-            done = yield from _compact(order, log, replace(ids, run_id=last.run_id))
+            done = yield from _compact(order, log, replace(ids, run_id=last.run_id), world)
         if done is None:
             yield from Commit(Plan((writes.release(ids),)))
             done = Compaction(len(log.transcript), len(log.transcript), "")
@@ -48,8 +48,8 @@ def compact_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
     return (yield from operate(order, world, body))
 
 
-def _compact(order: Order, log: Log, ids: RunIds) -> Flow[Compaction | None]:
-    ledger = Ledger(ids, log, order.setup, bool)
+def _compact(order: Order, log: Log, ids: RunIds, world: RunWorld) -> Flow[Compaction | None]:
+    ledger = Ledger(ids, log, order.setup, world)
     ledger.stream = replace(ids, run_pk=-ids.session_pk)
     tokens = estimate(order.setup, log.transcript.bytes, len(tool_schemas(order.setup)))
     done = yield from Compactor(ledger).compact("request", tokens)

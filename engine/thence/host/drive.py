@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..effects import Commit, Effect, Flow, IsGuarded, IsHooked, IsSteered, Now, Read, SafePoint, Stopped
+from ..effects import Commit, Effect, Flow, IsSteered, Now, Read, SafePoint, Stopped
 from ..plan import Store
 from .jobs import Item, Spawn
 from .workers import Workers
@@ -42,10 +42,6 @@ class World(Protocol):
     def committed(self, effect: Commit) -> None: ...
 
     def now_ms(self) -> int: ...
-
-    def is_guarded(self) -> bool: ...
-
-    def is_hooked(self, event_type: str) -> bool: ...
 
     def is_steered(self) -> bool: ...
 
@@ -135,10 +131,6 @@ def _perform(effect: Effect[Any], store: Store, world: World, mailbox: SyncMailb
         return mailbox.take(effect.timeout_s)
     if isinstance(effect, SafePoint) and not (effect.look or world.inbox_due()):
         return world.stop_now()
-    if isinstance(effect, IsGuarded):
-        return world.is_guarded()
-    if isinstance(effect, IsHooked):
-        return world.is_hooked(effect.event_type)
     if isinstance(effect, IsSteered) and not world.inbox_due():
         return world.is_steered()
     if isinstance(effect, Commit):
@@ -164,10 +156,6 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
             return await _through_cancel(store.aread(effect.query), world)
         if isinstance(effect, Now):
             return world.now_ms()
-        if isinstance(effect, IsGuarded):
-            return world.is_guarded()
-        if isinstance(effect, IsHooked):
-            return world.is_hooked(effect.event_type)
         if isinstance(effect, SafePoint) and not (effect.look or world.inbox_due()):
             return world.stop_now()
         if isinstance(effect, IsSteered) and not world.inbox_due():

@@ -10,6 +10,7 @@ from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import SessionBusy, SessionError, WaitError
 from ..identity import check_id
+from ..ledger import NOBODY
 from ..log import Log
 from ..plan import Plan, PlanRefused
 from ..reads import LastRun
@@ -52,7 +53,7 @@ def wake(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) ->
     world.station.next_sequence = parked.next_event
     if order.begun is not None:
         order.begun()
-    turn = Turn(ids, log, order.setup, world.station.has_pieces)
+    turn = Turn(ids, log, order.setup, world)
     turn.ledger.failed_requests = parked.without_usage - log.state.without_usage
     turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
     return (yield from turn.run())
@@ -151,7 +152,7 @@ def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool | No
             yield from give_back(ids)
             return False
         ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-        turn = Turn(ids, log, core.setup(streaming=False), lambda: True)
+        turn = Turn(ids, log, core.setup(streaming=False), NOBODY)
         turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
         turn.ledger.say(control_applied("cancel", log.state, reason=reason))
         yield from turn.rounds.settle_cancelled(reason)

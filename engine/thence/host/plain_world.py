@@ -25,14 +25,6 @@ class PlainWorld:
         """The clock."""
         return self._env.clock.now_ms()
 
-    def is_guarded(self) -> bool:
-        """Nothing here is."""
-        return False
-
-    def is_hooked(self, event_type: str) -> bool:
-        """Nothing here is."""
-        return False
-
     def is_steered(self) -> bool:
         """Nobody is spoken to."""
         return False

@@ -128,7 +128,7 @@ def _go_on(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) 
     world.station.enter(ids, keep_numbering=True, goes_on_from=last.run_pk)
     if order.begun is not None:
         order.begun()
-    turn = Turn(ids, log, order.setup, world.station.has_pieces)
+    turn = Turn(ids, log, order.setup, world)
     turn.rounds.adopt(calls)
     return (yield from turn.run())
 

@@ -34,7 +34,7 @@ def send_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
     def body(ids: RunIds, log: Log) -> Flow[Outcome]:
         yield from _see_to_unfinished(order, ids, log)
         ids = yield from _begin(order, ids, log, world)
-        return (yield from Turn(ids, log, order.setup, world.station.has_pieces).run())
+        return (yield from Turn(ids, log, order.setup, world).run())
 
     if order.run_id is not None and (known := (yield from replay_of(order, sha256_hex(order.prompt)))):
         return known

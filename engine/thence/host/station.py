@@ -72,6 +72,7 @@ class Station:
         self._answers_for: set[int] = set()
         self._pieces: list[tuple[str, str, Mapping[str, Any]]] = []
         self._pieces_due: float | None = None
+        self._written: set[str] = set()
         limit = around.limits.max_execution_time_ms
         self._run_deadline = None if limit is None else time.monotonic() + limit / 1000
 
@@ -111,11 +112,12 @@ class Station:
         pieces, self._pieces, self._pieces_due = self._pieces, [], None
         if self.ids is not None and self.ids.run_pk is not None and not self._left:
             first, self.next_delta = self.next_delta, self.next_delta + len(pieces)
+            self._written.update(step for step, _, _ in pieces)
             yield from Commit(add_deltas(self.ids, first, pieces))
 
-    def has_pieces(self) -> bool:
-        """Whether pieces of this run's answers or outputs went into the file."""
-        return self.next_delta > 1
+    def has_pieces(self, step: str) -> bool:
+        """Whether pieces of this answer or output went into the file."""
+        return step in self._written
 
     def drop_pieces(self, step: str) -> None:
         """The answer or output is complete: what of it is not in the file yet need not go there."""

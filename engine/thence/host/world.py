@@ -83,6 +83,10 @@ class RunWorld:
         """Whether the session has a hook of this type just now."""
         return bool(self.station.around.hooks.of(event_type))
 
+    def has_pieces(self, step: str) -> bool:
+        """Whether pieces of this answer or output went into the file."""
+        return self.station.has_pieces(step)
+
     def start_session(self, session_id: str) -> Flow[None]:
         """Tell ``session_start`` hooks, at the first operation of a session object that has claimed its session."""
         if self.station.around.hooks.start_once():
