@@ -163,6 +163,22 @@ def test_a_replaced_file_is_not_acknowledged(open_store, say, tmp_path, what):
     assert what in ("replace", "wal") or not path.exists()
 
 
+@pytest.mark.parametrize(("later_s", "durable"), [(0.06, False), (0, True)])
+def test_what_nobody_is_told_of_goes_without_a_look_for_a_moment(
+    open_store, say, tmp_path, monkeypatch, later_s, durable
+):
+    """Twenty looks a second are enough for commits that a run makes for itself; an acknowledgement never goes without."""
+    path, now = tmp_path / "a.db", [100.0]
+    monkeypatch.setattr("thence.store.samefiles.time.monotonic", lambda: now[0])
+    store = open_store(path)
+    store.commit(say.add("before", durable=False))
+    path.rename(tmp_path / "b.db")
+    store.commit(say.add("unseen", durable=False))
+    now[0] += later_s
+    with pytest.raises(FileReplaced):
+        store.commit(say.add("seen", durable=durable))
+
+
 def test_a_stray_open_in_our_process_is_noticed(open_store, say, tmp_path):
     """E03: closing any descriptor of the file drops our locks; another process then removes the -wal."""
     path = tmp_path / "a.db"

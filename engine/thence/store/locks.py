@@ -208,7 +208,7 @@ class Gate:
 
     def __init__(self, path: Path) -> None:
         following, turn = gate_paths(path)
-        self.held = False
+        self.held = self._following = False
         self._next = self._turn = -1
         try:
             self._next, self._turn = open_private(following), open_private(turn)
@@ -221,12 +221,13 @@ class Gate:
         if self._turn < 0 or self.held:
             return
         # said before it is so: an interrupt may come between, and giving back what we do not hold does no harm
-        self.held = True
+        self.held = self._following = True
         try:
             if try_lock(self._next) or _wait(self._next, 0.0005):
                 if not try_lock(self._turn):
                     _wait(self._turn, 0.0001)
                 unlock(self._next)
+                self._following = False
         except OSError:
             self.forget()
 
@@ -236,7 +237,8 @@ class Gate:
             return
         try:
             unlock(self._turn)
-            unlock(self._next)
+            if self._following:
+                unlock(self._next)
         except OSError:
             self.forget()
         self.held = False

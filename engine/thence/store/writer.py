@@ -12,7 +12,6 @@ is out of its transaction. Only then is the interrupt raised again.
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import threading
 from collections import deque
@@ -25,6 +24,7 @@ from .checkpoint import Checkpointer
 from .faults import breaks_connection, corrupt_message, is_corruption, translate
 from .locks import Gate
 from .perform import FAILURES, perform
+from .samefiles import SameFiles
 from .sql import Schema
 
 _COMMIT = ("COMMIT",)
@@ -83,7 +83,7 @@ class Writer:
         prelude: Plan,
     ) -> None:
         self.lock = threading.Lock()
-        self.commits = self.groups = self.syncs = self.wal_bytes = 0
+        self.commits = self.groups = self.syncs = 0
         self.introduced = False
         self.dead: StoreError | None = None
         self.connection: sqlite3.Connection | None = None
@@ -93,11 +93,15 @@ class Writer:
         self._prelude = prelude
         self._queue: deque[Job] = deque()
         self._group: Group | None = None
-        self._file, self._wal = str(path or ""), f"{path}-wal"
-        self._files: tuple[int, int, int, int] | None = None
+        self._files = None if path is None else SameFiles(path)
         self._full: bool | None = None
         self._cookie: int | None = None
         self._cursor = self._adopt()
+
+    @property
+    def wal_bytes(self) -> int:
+        """Length of the -wal when it was last looked at; 0 in memory."""
+        return self._files.wal_bytes if self._files is not None else 0
 
     def commit(self, jobs: Sequence[Job]) -> None:
         """Give each of ``jobs`` its answer, a value or an error.
@@ -209,15 +213,12 @@ class Writer:
         self._full = self._cookie = None
         connection = self._reopen()
         try:
-            if self._path is not None:
+            if self._files is not None:
                 # a first read makes SQLite open the -wal, which from then on must stay the same file
                 connection.execute("PRAGMA schema_version").fetchone()
-                files = self._stat()
-                if self._files is not None and files[:2] != self._files[:2]:
-                    raise FileReplaced(f"{self._path} was replaced by another file while open")
-                self._files = files
+                self._files.opened()
                 if self._checkpointer is not None:
-                    self._checkpointer.found(self.wal_bytes)
+                    self._checkpointer.found(self._files.wal_bytes)
         except BaseException:
             connection.close()
             raise
@@ -253,27 +254,13 @@ class Writer:
         cursor.execute("PRAGMA synchronous=FULL" if full else "PRAGMA synchronous=NORMAL")
         self._full = full
 
-    def _stat(self) -> tuple[int, int, int, int]:
-        try:
-            file, wal = os.stat(self._file), os.stat(self._wal)
-        except OSError as error:
-            raise FileReplaced(f"{error.filename} was moved or deleted while open ({error.strerror})") from error
-        self.wal_bytes = wal.st_size
-        return file.st_dev, file.st_ino, wal.st_dev, wal.st_ino
-
     def _look_at_files(self, group: Group) -> FileReplaced | None:
-        if self._path is None:
+        if self._files is None:
             return None
-        try:
-            files = self._stat()
-        except FileReplaced as fault:
-            return fault
-        if self._checkpointer is not None:
-            self._checkpointer.wrote(sum(len(job.plan.ops) + 1 for job in group.jobs), self.wal_bytes)
-        if files == self._files:
-            return None
-        what = self._path if self._files is None or files[:2] != self._files[:2] else self._wal
-        return FileReplaced(f"{what} was replaced by another file while open; reopen it and look at both")
+        fault = self._files.replaced(acknowledged=any(job.plan.durable for job in group.jobs))
+        if fault is None and self._checkpointer is not None:
+            self._checkpointer.wrote(sum(len(job.plan.ops) + 1 for job in group.jobs), self._files.wal_bytes)
+        return fault
 
     def checkpoint(self) -> None:
         """Fold the WAL back if nobody is writing. A failure is logged: nothing is lost, the WAL still holds it all."""
