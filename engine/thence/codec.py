@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from .canonical import Json, dumps, dumps_checked, loads_stored
+from .canonical import Json, dumps, dumps_checked, dumps_words, loads_stored
 from .chat import Usage
 from .compacted import Compacted
 from .errors import UnknownCriticalFact
@@ -30,12 +30,15 @@ from .facts import (
     Payload,
     Reported,
     Returned,
+    Text,
     WaitAnswered,
     WaitOpened,
     Waived,
 )
 from .parts import Blobs, Lookup, decode_part, encode_parts, get_json, get_text, put_json, put_text
 from .state_json import decode_compacted, encode_compacted
+
+_WORDS = frozenset((str, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,14 @@ def encode(payload: Payload) -> Encoded:
     if isinstance(payload, Note):
         return Encoded(payload.kind, dumps(payload.payload), blobs)
     # Every value in a payload was checked at its door: arguments when parsed, results when encoded, options when set.
-    return Encoded(KINDS[type(payload)], dumps_checked(_ENCODERS[type(payload)](payload, blobs)), blobs)
+    fields = _ENCODERS[type(payload)](payload, blobs)
+    words_only = isinstance(payload, Returned) and _is_words(payload)
+    return Encoded(KINDS[type(payload)], dumps_words(fields) if words_only else dumps_checked(fields), blobs)
+
+
+def _is_words(payload: Returned) -> bool:
+    """Most results are a text, and nothing in them is a number."""
+    return all(type(part) is Text for part in payload.parts) and _WORDS.issuperset(map(type, payload.metadata.values()))
 
 
 def decode(kind: str, text: str, lookup: Lookup) -> Payload:

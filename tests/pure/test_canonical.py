@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.canonical import NotJson, check_text, dumps, loads, sha256_hex
+from thence.canonical import NotJson, check_text, dumps, dumps_checked, dumps_words, loads, sha256_hex
 
 from ..kit import canonical
 
@@ -167,3 +167,23 @@ def test_check_text_refuses_exactly_what_utf8_cannot_hold(text: str):
 def test_the_hash_of_a_text():
     assert sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+words = st.recursive(
+    st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(words)
+def test_words_have_the_same_text_from_the_faster_encoder(value: Any):
+    assert dumps_words(value) == dumps(value) == canonical(value)
+
+
+def test_every_character_has_the_same_text_from_the_faster_encoder():
+    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    assert dumps_words({"text": every}) == dumps_checked({"text": every})
+
+
+def test_a_lone_surrogate_among_words_fails_closed():
+    with pytest.raises(UnicodeEncodeError):
+        dumps_words(["\ud800"]).encode()

@@ -143,7 +143,7 @@ async def test_cancelled_reads_leave_nothing_behind(open_store, say):
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
 
 
-@pytest.mark.parametrize("what", ["rename", "unlink", "replace", "wal"])
+@pytest.mark.parametrize("what", ["rename", "unlink", "replace", "wal", "shm"])
 def test_a_replaced_file_is_not_acknowledged(open_store, say, tmp_path, what):
     path = tmp_path / "a.db"
     store = open_store(path)
@@ -156,18 +156,18 @@ def test_a_replaced_file_is_not_acknowledged(open_store, say, tmp_path, what):
         (tmp_path / "other").write_bytes(b"x" * 4096)
         (tmp_path / "other").replace(path)
     else:
-        (tmp_path / "a.db-wal").unlink()
+        (tmp_path / f"a.db-{what}").unlink()
     for number in range(3):
         with pytest.raises(FileReplaced, match=r"a\.db"):
             store.commit(say.add(f"after{number}"))
-    assert what in ("replace", "wal") or not path.exists()
+    assert what in ("replace", "wal", "shm") or not path.exists()
 
 
 @pytest.mark.parametrize(("later_s", "durable"), [(0.06, False), (0, True)])
 def test_what_nobody_is_told_of_goes_without_a_look_for_a_moment(
     open_store, say, tmp_path, monkeypatch, later_s, durable
 ):
-    """Twenty looks a second are enough for commits that a run makes for itself; an acknowledgement never goes without."""
+    """Twenty looks a second are enough for commits that a run makes for itself; an acknowledgement has its own."""
     path, now = tmp_path / "a.db", [100.0]
     monkeypatch.setattr("thence.store.samefiles.time.monotonic", lambda: now[0])
     store = open_store(path)

@@ -110,7 +110,7 @@ class Station:
 
     def _flush_pieces(self) -> Flow[None]:
         pieces, self._pieces, self._pieces_due = self._pieces, [], None
-        if self.ids is not None and self.ids.run_pk is not None and not self._left:
+        if pieces and self.ids is not None and self.ids.run_pk is not None and not self._left:
             first, self.next_delta = self.next_delta, self.next_delta + len(pieces)
             self._written.update(step for step, _, _ in pieces)
             yield from Commit(add_deltas(self.ids, first, pieces))

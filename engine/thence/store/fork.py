@@ -32,12 +32,15 @@ def _after_fork_in_child() -> None:
     stores = list(_alive)
     for store in stores:
         store.die_in_child()
-    if stores:
-        import ctypes
+    for store in stores:
+        leak(store)
 
-        # one reference too many: not even the child's exit frees a store and its handles, which would use SQLite
-        for store in stores:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
+
+def leak(held: object) -> None:
+    """Never free ``held`` and the SQLite handles in it, not even at exit: closing them would use SQLite."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
 
 if hasattr(os, "register_at_fork"):

@@ -260,12 +260,12 @@ class SqliteStore:
         if self._aio_readers is not None:
             self._aio_readers.close_now()
         writer: Writer | None = getattr(self, "_writer", None)
-        for connection in (
-            None if self._checkpointer is None else self._checkpointer.take(),
-            None if writer is None else writer.take(),
-        ):
+        # with its locks lost, a close would fold back what we know of the -wal and remove what others wrote since
+        let_go = fork.leak if writer is not None and writer.lost_locks else sqlite3.Connection.close
+        for holder in (self._checkpointer, writer):
+            connection = None if holder is None else holder.take()
             if connection is not None:
-                connection.close()
+                let_go(connection)
         if self._gate is not None:
             self._gate.forget()
         if self._owner_file is not None:

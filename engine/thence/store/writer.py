@@ -44,12 +44,14 @@ class Job:
 
 
 class Group:
-    """One transaction: its jobs, what their statements returned, and whether COMMIT succeeded."""
+    """One transaction: its jobs, what their statements returned, and whether COMMIT succeeded. ``durable``: somebody
+    is told of it, or it protects an effect."""
 
-    __slots__ = ("answers", "committed", "jobs")
+    __slots__ = ("answers", "committed", "durable", "jobs")
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
+        self.durable = any(job.plan.durable for job in jobs)
         self.answers: list[Returned] = []
         self.committed: list[object] = []
 
@@ -102,6 +104,11 @@ class Writer:
     def wal_bytes(self) -> int:
         """Length of the -wal when it was last looked at; 0 in memory."""
         return self._files.wal_bytes if self._files is not None else 0
+
+    @property
+    def lost_locks(self) -> bool:
+        """Whether other processes may work on the file without seeing this one: it must not be closed then."""
+        return self._files is not None and self._files.lost_locks
 
     def commit(self, jobs: Sequence[Job]) -> None:
         """Give each of ``jobs`` its answer, a value or an error.
@@ -157,7 +164,7 @@ class Writer:
         self._group = group = Group(jobs)
         try:
             cursor = self._cursor if self.connection is not None else self._adopt()
-            self._set_synchronous(cursor, self._power and any(job.plan.durable for job in jobs))
+            self._set_synchronous(cursor, self._power and group.durable)
             cursor.execute("BEGIN IMMEDIATE")
             (cookie,) = cursor.execute("PRAGMA schema_version").fetchone()
             if cookie != self._cookie:
@@ -167,6 +174,8 @@ class Writer:
                 perform(cursor, self._prelude, self._schema, self._path)
             for job in jobs:
                 group.answers.append(perform(cursor, job.plan, self._schema, self._path))
+            if self._files is not None:
+                self._files.look(group.durable)
             # one C call commits and records it: no interrupt can come between the two
             group.committed.extend(map(cursor.execute, _COMMIT))
         except FAILURES as error:
@@ -183,7 +192,7 @@ class Writer:
         self._group = None
 
     def _acknowledge(self, group: Group) -> None:
-        fault = self._look_at_files(group)
+        fault = self._look_again(group)
         if fault is not None:
             self.dead = fault
         else:
@@ -254,13 +263,17 @@ class Writer:
         cursor.execute("PRAGMA synchronous=FULL" if full else "PRAGMA synchronous=NORMAL")
         self._full = full
 
-    def _look_at_files(self, group: Group) -> FileReplaced | None:
+    def _look_again(self, group: Group) -> FileReplaced | None:
         if self._files is None:
             return None
-        fault = self._files.replaced(acknowledged=any(job.plan.durable for job in group.jobs))
-        if fault is None and self._checkpointer is not None:
+        if group.durable:
+            try:
+                self._files.look(group.durable)
+            except FileReplaced as fault:
+                return fault
+        if self._checkpointer is not None:
             self._checkpointer.wrote(sum(len(job.plan.ops) + 1 for job in group.jobs), self._files.wal_bytes)
-        return fault
+        return None
 
     def checkpoint(self) -> None:
         """Fold the WAL back if nobody is writing. A failure is logged: nothing is lost, the WAL still holds it all."""
