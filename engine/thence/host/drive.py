@@ -180,9 +180,17 @@ async def adrive(flow: Flow[R], store: Store, world: World, mailbox: AsyncMailbo
         return result
 
 
+class _Kept(asyncio.Task[R]):
+    """A task that is not cancelled with all others of its loop, as ``asyncio.run`` does when it ends."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """It is short, and its answer must not be lost: whoever awaits it is told."""
+        return False
+
+
 async def _through_cancel(body: Coroutine[Any, Any, R], world: World) -> R:
     """Await ``body`` to its end: a cancelled task must not lose what a commit has already done."""
-    inner = asyncio.ensure_future(body)
+    inner = _Kept(body)
     passed_on: asyncio.CancelledError | None = None
     while not inner.done():
         try:
