@@ -12,11 +12,12 @@ from .effects import Flow, Stopped
 from .events import Event, EventPage
 from .facts import Fact
 from .host import operations as ops
-from .host import parking, passivating, recovering, steering, waiving
+from .host import parking, passivating, recovering, short, steering, waiving
 from .host.accounting import session_usage
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S
 from .host.drive import AsyncMailbox, adrive
+from .host.finishing import finish_soon
 from .host.guard import check_not_inside
 from .host.leaving import end_session_soon
 from .host.plain_world import PlainWorld
@@ -39,6 +40,11 @@ class AsyncSession(SessionBase):
         core = self._core
         core.check_open()
         return await adrive(flow, core.agent.store, PlainWorld(core.env), AsyncMailbox.here(), core.agent.workers)
+
+    async def _finish(self, flow: Flow[R]) -> R:
+        """For what claims the session: cancelled, it is done before that is passed on."""
+        self._core.check_open()
+        return await finish_soon(self._core, flow)
 
     async def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
@@ -93,15 +99,15 @@ class AsyncSession(SessionBase):
 
     async def waive(self, digest: str, reason: str) -> None:
         """See :meth:`Session.waive`."""
-        await self._do(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
+        await self._finish(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
 
     async def report_verification(self, digest: str, passed: bool, report: Json = None) -> None:
         """See :meth:`Session.report_verification`."""
-        await self._do(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
+        await self._finish(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
 
     async def takeover(self, force: bool = False) -> None:
         """See :meth:`Session.takeover`."""
-        await self._do(recovering.take_over(self._core, force=force))
+        await self._finish(short.take_over(self._core, force=force))
 
     async def history(self) -> list[Message]:
         """See :meth:`Session.history`."""
@@ -169,11 +175,11 @@ class AsyncSession(SessionBase):
 
     async def cancel(self) -> bool:
         """See :meth:`Session.cancel`."""
-        return await self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
+        return await self._finish(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
 
     async def cancel_run(self, run_id: str) -> bool:
         """See :meth:`Session.cancel_run`."""
-        return await self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
+        return await self._finish(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
 
     async def steer(self, text: str, request_id: str | None = None) -> bool:
         """See :meth:`Session.steer`."""

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from .canonical import Json
 from .compaction import Compaction
-from .effects import Stopped
+from .effects import Flow, Stopped
 from .events import Event
 from .host import operations as ops
-from .host import parking, passivating, recovering, steering, waiving
+from .host import parking, passivating, recovering, short, steering, waiving
 from .host.admitting import Assignment
 from .host.core import STOP_WAIT_S
+from .host.finishing import finish
 from .host.guard import check_not_inside
 from .host.leaving import end_session
 from .host.running import LEAVING, SyncRunning
@@ -29,6 +30,11 @@ R = TypeVar("R")
 
 class Session(SessionViews):
     """One long-lived conversation, blocking face. Made by :meth:`thence.Agent.session`; not built directly."""
+
+    def _finish(self, flow: Flow[R]) -> R:
+        """For what claims the session: Ctrl-C waits until that is done."""
+        self._core.check_open()
+        return finish(self._core, flow)
 
     def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
@@ -143,7 +149,7 @@ class Session(SessionViews):
             SessionError: no turn waits at the completion gate, or its changes are others.
             SessionBusy: another operation is active on the session, in whatever process.
         """
-        self._do(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
+        self._finish(waiving.tell_gate(self._core, waiving.check_waiver(digest, reason)))
 
     def report_verification(self, digest: str, passed: bool, report: Json = None) -> None:
         """Record a verification that the host made itself (§5); then resume the run. The newest report of a digest
@@ -158,7 +164,7 @@ class Session(SessionViews):
             ValueError, TypeError: a refused argument, before anything is written.
             SessionError, SessionBusy: as :meth:`waive`.
         """
-        self._do(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
+        self._finish(waiving.tell_gate(self._core, waiving.check_report(digest, passed, report)))
 
     def takeover(self, force: bool = False) -> None:
         """Take the session from a dead owner, or with ``force`` from a living one: its writes are refused from now on.
@@ -166,7 +172,7 @@ class Session(SessionViews):
         Raises:
             SessionBusy: the owner lives, and ``force`` is not set.
         """
-        self._do(recovering.take_over(self._core, force=force))
+        self._finish(short.take_over(self._core, force=force))
 
     def emit(self, event: Event | Mapping[str, Any]) -> None:
         """Put a host's event on the live run's stream, or on the session's channel when none is live (§10).
@@ -203,11 +209,11 @@ class Session(SessionViews):
 
     def cancel(self) -> bool:
         """Cancel the live or parked run, for ever; False when there is none."""
-        return self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
+        return self._finish(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), None))
 
     def cancel_run(self, run_id: str) -> bool:
         """Cancel the live or parked run if it is this one."""
-        return self._do(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
+        return self._finish(ops.stop(self._core, Stopped("cancel", "cancelled by the host", 1000), run_id))
 
     def steer(self, text: str, request_id: str | None = None) -> bool:
         """Say something to the live run, of whatever process: a ``user.message`` at its next safe point (§1, §8).

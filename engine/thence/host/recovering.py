@@ -1,4 +1,4 @@
-"""Runs by the caller's ids, sessions taken over, what a process finds interrupted (§7, §8). Flows for both faces."""
+"""Runs by the caller's ids, and what a process finds interrupted (§7, §8). Flows for both faces."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from .. import reads
 from ..canonical import sha256_hex
 from ..effects import Flow, Now, Read
 from ..endings import Outcome
-from ..errors import RunFailed, RunIdentityConflict, SessionBusy
+from ..errors import RunFailed, RunIdentityConflict
 from ..reads import unfinished
 from ..runs import Run
 from ..waits import answered_runs
-from .admitting import Assignment, claim, give_back, make_order
+from .admitting import Assignment, make_order
 from .core import AgentCore, SessionCore
 from .operations import run_snapshot
 from .resuming import recorded_outcome, replay_of, resume_prompt
@@ -57,14 +57,6 @@ def await_run(core: SessionCore, assignment: Assignment) -> Flow[Outcome]:
     if outcome is None:
         raise RunIdentityConflict(assignment.run_id or "")
     return outcome
-
-
-def take_over(core: SessionCore, *, force: bool) -> Flow[None]:
-    """Raise the session's fence, so that whoever had it writes nothing more, and let it go."""
-    if core.agent.live.get(core.session_id) is not None:
-        raise SessionBusy(core.session_id, holder=core.agent.store.owner)
-    ids = yield from claim(make_order(core, Assignment()), force=force)
-    yield from give_back(ids)
 
 
 def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
