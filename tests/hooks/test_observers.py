@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from thence import Hook, HookContext, ModelError, RunFailed, RunInterrupted, SessionBusy, SessionOptions, tool
+from thence import (
+    Hook,
+    HookContext,
+    ModelError,
+    PermissionPolicy,
+    RunFailed,
+    RunInterrupted,
+    SessionBusy,
+    SessionOptions,
+    tool,
+)
 from thence.testing import call, reply
 
 from ..kit import Gate, World, check_session, results
@@ -165,6 +175,67 @@ async def test_run_end_of_a_stopped_run(world: World, how: str):
     end = told.contexts[-1]
     status, code = ("interrupted", "RUN_INTERRUPTED") if how == "interrupt" else ("cancelled", None)
     assert (end.status, end.error_code) == (status, code)
+
+
+async def parked(world: World, *hooks: Hook) -> Any:
+    """A session of these hooks whose run waits to be allowed its call."""
+    options: dict[str, Any] = {"hooks": hooks, "permission_policy": PermissionPolicy(ask=("act",))}
+    session = await world.session(one_round(), [Acts().tool()], **options)
+    assert (await session.send("go")).status == "parked"
+    return session
+
+
+@pytest.mark.parametrize("how", ["cancel", "cancel_run"])
+async def test_run_end_of_a_parked_run_that_is_cancelled(world: World, how: str):
+    """As of every other run: once, and when the end is in the file. Parking is no end."""
+    session: Any = None
+    seen: list[Any] = []
+    loops: list[Any] = []
+    told = Told(lambda context: seen.append((session.raw, context.status)))
+
+    async def where(context: HookContext) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    def look(context: HookContext) -> None:
+        db = sqlite3.connect(f"file:{world.db}?mode=ro", uri=True)
+        seen.append(db.execute("SELECT r.status, s.owner FROM runs r, session s").fetchall())
+        db.close()
+
+    session = await parked(world, Hook("run_end", told), Hook("run_end", where), Hook("run_end", look))
+    run_id = (await session.runs())[0].id
+    assert told.types == []
+    assert await (session.cancel() if how == "cancel" else session.cancel_run(run_id)) is True
+    [end] = told.contexts
+    assert (end.run_id, end.status, end.error_code, end.text) == (run_id, "cancelled", None, None)
+    assert end.usage is not None and end.usage.prompt_tokens == 7
+    assert seen[1] == [("cancelled", None)]
+    assert (loops[0] is asyncio.get_running_loop()) is (world.face == "async")
+    assert await session.cancel() is False
+    assert len(told.contexts) == 1
+
+
+async def test_what_hooks_of_a_cancelled_parked_run_may_do(world: World, caplog: pytest.LogCaptureFixture):
+    """Read, but not begin something; those that hang share a second, and a failure changes nothing."""
+    gate, seen = Gate(), list[Any]()
+    session: Any = None
+
+    def plain(context: HookContext) -> None:
+        seen.append(session.raw.runs()[-1].status)
+        session.raw.send("inner")
+
+    async def later(context: HookContext) -> None:
+        seen.append((await session.raw.runs())[-1].status)
+        await session.raw.send("inner")
+
+    handlers = [plain if world.face == "sync" else later, *[lambda _: gate.wait()] * 3]
+    session = await parked(world, *(Hook("run_end", handler) for handler in handlers))
+    start = time.monotonic()
+    assert await session.cancel() is True
+    assert time.monotonic() - start < 15
+    gate.open()
+    assert seen == ["cancelled"] and "SessionBusy" in caplog.text
+    assert (await session.send("next")).status == "completed"
+    await check_session(session)
 
 
 @pytest.mark.parametrize("kind", ["pre_tool_use", "pre_llm"])

@@ -9,18 +9,37 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+from typing import Any
 
-from ..effects import Flow, Stopped
+from ..effects import AskHooks, Flow, Stopped
 from .core import STOP_WAIT_S, SessionCore
 from .drive import AsyncMailbox, R, SyncMailbox, adrive, drive
+from .hooks import HookDesk, Waiting, take_plainly
+from .jobs import Post
 from .plain_world import PlainWorld
 from .running import LEAVING
 
 
 class _Finishing(PlainWorld):
-    """A world that remembers that its caller left, and tells the flow where it has not claimed anything yet."""
+    """A world that remembers that its caller left, and tells the flow where it has not claimed anything yet.
 
-    left = False
+    The only hooks that such a flow can have asked are those of the end of the run that it ends.
+    """
+
+    def __init__(self, core: SessionCore, post: Post) -> None:
+        super().__init__(core.env)
+        self.left = False
+        self._hooks = core.hooks
+        # As after any order to stop, they have a second.
+        self._desk = HookDesk(core.hooks, core.tags, Waiting(post, take_plainly, lambda: True))
+
+    def interpret(self, effect: Any) -> Flow[Any]:
+        """Ask hooks; nothing else of a turn is known here."""
+        return self._desk.ask(effect.context) if isinstance(effect, AskHooks) else super().interpret(effect)
+
+    def is_hooked(self, event_type: str) -> bool:
+        """Whether the session has a hook of this type just now."""
+        return bool(self._hooks.of(event_type))
 
     def cancelled(self) -> bool:
         """The flow goes on; who drives it passes the cancellation on afterwards."""
@@ -38,7 +57,8 @@ def finish(core: SessionCore, flow: Flow[R]) -> R:
     Raises:
         KeyboardInterrupt: after the end of the flow; a second one does not wait for it.
     """
-    world, mailbox = _Finishing(core.env), SyncMailbox()
+    mailbox = SyncMailbox()
+    world = _Finishing(core, mailbox.post)
     ended: concurrent.futures.Future[R] = concurrent.futures.Future()
 
     def body() -> None:
@@ -66,9 +86,10 @@ async def finish_soon(core: SessionCore, flow: Flow[R]) -> R:
     Raises:
         asyncio.CancelledError: after the end of the flow, however often the task was cancelled.
     """
-    world = _Finishing(core.env)
+    mailbox = AsyncMailbox.here()
+    world = _Finishing(core, mailbox.post)
     try:
-        result = await adrive(flow, core.agent.store, world, AsyncMailbox.here(), core.agent.workers)
+        result = await adrive(flow, core.agent.store, world, mailbox, core.agent.workers)
     except Exception as error:
         if world.left:
             raise asyncio.CancelledError from error

@@ -29,7 +29,7 @@ from ..hooking import (
     read_answer,
 )
 from ..identity import TAG_NAMES, Tags
-from .drive import Start
+from .drive import Start, Take
 from .jobs import Finished, Item, Job, Post, call_spawn
 from .signature import target_of
 from .stuck import StuckThreads
@@ -108,6 +108,12 @@ class Waiting:
     take: Callable[[float | None], Flow[Item | None]]
     stopped: Callable[[], bool]
     leave_by: float | None = None
+
+
+def take_plainly(until: float | None) -> Flow[Item | None]:
+    """The next item for those who wait for nothing but hooks; None at the monotonic time ``until``."""
+    item: Item | None = yield Take(None if until is None else max(0.0, until - time.monotonic()))
+    return item
 
 
 class HookDesk:

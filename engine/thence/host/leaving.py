@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ..effects import Flow, Stopped
 from ..hooking import HookContext
 from .core import STOP_WAIT_S, AgentCore, SessionCore
-from .drive import AsyncMailbox, SyncMailbox, Take, adrive, drive
-from .hooks import HookDesk, Waiting
-from .jobs import Item, Post
+from .drive import AsyncMailbox, SyncMailbox, adrive, drive
+from .hooks import HookDesk, Waiting, take_plainly
+from .jobs import Post
 from .plain_world import PlainWorld
 from .running import LEAVING
 
@@ -82,12 +82,7 @@ def _last_words(core: SessionCore, post: Post) -> Flow[None]:
     core.agent.with_last_words.discard(core)
     if not core.hooks.end_once():
         return
-
-    def take(until: float | None) -> Flow[Item | None]:
-        item: Item | None = yield Take(None if until is None else max(0.0, until - time.monotonic()))
-        return item
-
-    waiting = Waiting(post, take, bool, leave_by=time.monotonic() + LAST_WORDS_S)
+    waiting = Waiting(post, take_plainly, bool, leave_by=time.monotonic() + LAST_WORDS_S)
     yield from HookDesk(core.hooks, core.tags, waiting).ask(HookContext("session_end", core.session_id))
 
 
