@@ -153,6 +153,7 @@ def _begin(
             ),
             inflight.adopt_calls(ids),
             waits.adopt(ids),
+            waits.expire(ids, now),
             writes.forget_checkpoint(ids),
             *writes.record_events(ids, (event,), now),
         )
