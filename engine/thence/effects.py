@@ -144,8 +144,9 @@ class Verified:
 @dataclass(slots=True)
 class RunVerification(Effect[Verified | Stopped]):
     """Run the session's verify commands and its verifier on the workspace, whose changes ``digest`` names; ``text`` is
-    the model's answer."""
+    the model's answer, ``turn`` the key of the turn."""
 
+    turn: str
     digest: str
     text: str
 

@@ -26,7 +26,7 @@ def pass_gate(ledger: Ledger, digest: str) -> Flow[Stopped | GateClosed | None]:
     now = yield from Now()
     ledger.also(writes.set_status(ids, "verifying", now))
     yield from ledger.flush()
-    said = yield from RunVerification(digest, state.text)
+    said = yield from RunVerification(turn_key(state.turn), digest, state.text)
     if isinstance(said, Stopped):
         return said
     key = f"{turn_key(state.turn)}-verify{state.gate.reports + 1}"

@@ -241,6 +241,7 @@ class SessionCore:
             hooks=self.hooks,
             forbidden_files=self.agent.store.forbidden_files,
             prefer_async=prefer_async,
+            file=str(self.agent.store.path or self.agent.store.owner),
             on_event=on_event,
             verification=self.verification,
         )

@@ -51,6 +51,9 @@ class Surroundings:
     hooks: Hooks
     forbidden_files: Callable[[], frozenset[tuple[int, int]]]
     prefer_async: bool
+    file: str
+    """Tells the file from all others that this process has open."""
+
     on_event: Callable[[Event], None] | None = None
     verification: Verification = NOTHING
 

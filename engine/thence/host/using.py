@@ -15,6 +15,7 @@ from .context import Defer, Question, ToolContext
 from .drive import Start
 from .jobs import Finished, Job, Progress, call_spawn
 from .output import Cut, cut
+from .overdue import OVERDUE, Late, TurnPlace
 from .result import EncodedResult, encode_result
 from .station import Station
 from .toolkit import BadArguments, Tool
@@ -31,12 +32,11 @@ class _Running:
 
 
 class ToolBench:
-    """Calls that run, and sync tools that outlived their limit and still hold their thread."""
+    """Calls that run."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
         self._running: dict[str, _Running] = {}
-        self._overdue: list[_Running] = []
 
     def start(self, effect: StartTool) -> Flow[bool]:
         """Start one call, unless the run is to stop. A call that is not ``read`` first waits for an overdue tool, up to
@@ -44,7 +44,7 @@ class ToolBench:
         station, call = self._station, effect.call
         tool = station.around.tools[call.call.name]
         limit_ms = tool.timeout_ms or station.around.limits.tool_timeout_ms
-        late = None if tool.effect == "read" else (yield from self.wait_for_overdue(limit_ms))
+        late = None if tool.effect == "read" else (yield from self.wait_for_overdue(limit_ms, _turn_of(call.key)))
         if station.stopped is not None:
             return False
         job = Job("tool", call.key)
@@ -99,7 +99,6 @@ class ToolBench:
                 if isinstance(item.error, Defer):
                     return _postponed(item.job.key, item.error)
                 return self._landed(running, item)
-            self._overdue = [late for late in self._overdue if late.job is not item.job]
         now = time.monotonic()
         for running in self._running.values():
             if running.deadline is not None and now >= running.deadline:
@@ -112,7 +111,7 @@ class ToolBench:
         if running.job.cancel is not None:
             running.job.cancel()
         else:
-            self._overdue.append(running)
+            OVERDUE.add(self._place(_turn_of(running.job.key)), Late(running.job, running.tool.name))
         text = f"Error: '{running.tool.name}' timed out after {running.limit_ms} ms"
         return self._landed_as(running, EncodedResult(text, ok=False), self._station.now_ms())
 
@@ -156,20 +155,23 @@ class ToolBench:
         took = max(0, at_ms - running.started_ms)
         return Landed(result, 0 if encoded.ok else 1, took, shown.total_bytes, kept)
 
-    def wait_for_overdue(self, limit_ms: int | None) -> Flow[Mapping[str, Json] | None]:
-        """Wait for tools that outlived their limit; None when there are none, else metadata that says so."""
-        if not self._still_overdue():
+    def wait_for_overdue(self, limit_ms: int | None, turn: str) -> Flow[Mapping[str, Json] | None]:
+        """Wait for tools of the turn that outlived their limit; None without such, else metadata that says so."""
+        place = self._place(turn)
+        late = OVERDUE.of(place)
+        if not late:
             return None
-        names: list[Json] = [*sorted({late.tool.name for late in self._overdue})]
+        names: list[Json] = [*sorted({one.tool for one in late})]
         until = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        while self._still_overdue() and self._station.stopped is None and (until is None or time.monotonic() < until):
+        # One that was called before the run parked does not post here: looked at as often as the inbox.
+        while late and self._station.stopped is None and (until is None or time.monotonic() < until):
             yield from self._next(until)
-        return {"waited_for": names, "still_running": bool(self._overdue)}
+            late = OVERDUE.of(place)
+        return {"waited_for": names, "still_running": bool(late)}
 
-    def _still_overdue(self) -> bool:
-        # Asked of the jobs: their last words may have been read by whoever held the mailbox then.
-        self._overdue = [late for late in self._overdue if not late.job.finished]
-        return bool(self._overdue)
+    def _place(self, turn: str) -> TurnPlace:
+        ids = self._station.ids
+        return self._station.around.file, ids.session_id if ids else "", turn
 
     def _context(self, effect: StartTool, job: Job) -> ToolContext:
         station, ids = self._station, self._station.ids
@@ -186,6 +188,10 @@ class ToolBench:
             is_cancelled=lambda: job.dropped or station.stopped is not None,
             on_progress=lambda text: station.post(Progress(job, text)),
         )
+
+
+def _turn_of(key: str) -> str:
+    return key.partition("-")[0]
 
 
 def _postponed(key: str, deferred: Defer) -> Postponed:

@@ -130,7 +130,7 @@ class RunWorld:
 
     def _verify(self, effect: RunVerification) -> Flow[Verified | Stopped]:
         # What a tool that outlived its limit still writes would not be what is verified.
-        yield from self._bench.wait_for_overdue(self.station.around.verification.timeout_ms)
+        yield from self._bench.wait_for_overdue(self.station.around.verification.timeout_ms, effect.turn)
         return (yield from verify(self.station, effect))
 
     def _backoff(self, effect: Backoff) -> Flow[Stopped | None]:
