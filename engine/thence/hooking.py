@@ -39,7 +39,7 @@ class HookContext:
         model: ``pre_llm``: the name that will be asked for; ``post_llm``: the name that answered.
         estimated_tokens: ``pre_llm``: what ``check_before_llm`` is told too.
         soft_decisions: ``pre_llm``: what the budget guard answered ``soft`` since the last request of this run, in the
-            guard's own form (§6), oldest first.
+            guard's own form (§6), oldest first; none from before a parking or a resume.
         text: ``post_llm``: the answer's text; ``run_end``: that of a completed run.
         usage: ``post_llm``: of this answer, None when the provider did not say; ``run_end``: of the whole turn.
         status, error_code: ``run_end``: ``completed``, ``failed``, ``cancelled`` or ``interrupted``.
