@@ -119,19 +119,20 @@ class Present(Protocol):
         ...
 
 
-class _Nobody:
+class Nobody:
+    """The present of a run that is not live here: nobody is asked, nothing streams."""
+
     def is_hooked(self, event_type: str) -> bool:
+        """No."""
         return False
 
     def is_guarded(self) -> bool:
+        """No."""
         return False
 
     def has_pieces(self, step: str) -> bool:
+        """No: those of a run that parks go with it."""
         return False
-
-
-NOBODY: Present = _Nobody()
-"""For what is written about a run that is not live here: nobody is asked, nothing streams."""
 
 
 class Ledger:

@@ -14,7 +14,7 @@ from thence.compacting import Compactor
 from thence.compaction import Cut
 from thence.errors import ModelError
 from thence.facts import Answered, NewFact
-from thence.ledger import NOBODY, Ledger, Setup
+from thence.ledger import Ledger, Nobody, Setup
 from thence.limits import Limits
 from thence.log import Log
 from thence.models.scripted import ScriptedReply
@@ -150,7 +150,7 @@ def compact(log: Log, tail: int, trigger: Trigger = "threshold", usage: Usage | 
     cut = Cut((), tail, kept if kept < tail else None, 64, 1000)
     key = f"t{log.state.turn}-compact{log.state.compactions + 1}"
     answer = Answered("A summary.", usage=usage, model="m")
-    fact = NewFact(key, f"compact:{key}", Compactor(Ledger(IDS, log, SETUP, NOBODY))._fact(key, trigger, cut, answer))
+    fact = NewFact(key, f"compact:{key}", Compactor(Ledger(IDS, log, SETUP, Nobody()))._fact(key, trigger, cut, answer))
     log.add((fact,))
     return fact
 

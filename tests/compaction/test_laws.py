@@ -18,7 +18,7 @@ from thence.facts import Answered, Asked, Configured, Ended, NewFact, Text, Wait
 from thence.fold import TRANSITIONS, advance, fold
 from thence.gate import Gate
 from thence.kept_state import KeptState, keep_state
-from thence.ledger import NOBODY, Ledger
+from thence.ledger import Ledger, Nobody
 from thence.log import Log
 from thence.loopguard import LoopGuard
 from thence.state import Phase, State
@@ -249,7 +249,7 @@ def test_a_commit_that_was_refused_takes_its_facts_out_of_the_count():
     log = Log(1, 1)
     log.add([NewFact("t1-user", None, Asked((Text("x"),))), NewFact("t1-r1", None, Answered("y"))])
     log.head = Head(1, b"")
-    ledger = Ledger(IDS, log, SETUP, NOBODY)
+    ledger = Ledger(IDS, log, SETUP, Nobody())
     ledger._facts.append(NewFact("t1-r1", None, Answered("y")))
     mark = ledger.mark()
     ledger.stage("t1-end", None, Ended("completed"))

@@ -29,17 +29,12 @@ class _Finishing(PlainWorld):
     def __init__(self, core: SessionCore, post: Post) -> None:
         super().__init__(core.env)
         self.left = False
-        self._hooks = core.hooks
         # As after any order to stop, they have a second.
         self._desk = HookDesk(core.hooks, core.tags, Waiting(post, take_plainly, lambda: True))
 
     def interpret(self, effect: Any) -> Flow[Any]:
         """Ask hooks; nothing else of a turn is known here."""
         return self._desk.ask(effect.context) if isinstance(effect, AskHooks) else super().interpret(effect)
-
-    def is_hooked(self, event_type: str) -> bool:
-        """Whether the session has a hook of this type just now."""
-        return bool(self._hooks.of(event_type))
 
     def cancelled(self) -> bool:
         """The flow goes on; who drives it passes the cancellation on afterwards."""

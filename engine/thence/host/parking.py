@@ -10,7 +10,7 @@ from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import SessionBusy, SessionError, WaitError
 from ..identity import check_id
-from ..ledger import NOBODY
+from ..ledger import Nobody
 from ..log import Log
 from ..plan import Plan, PlanRefused
 from ..reads import LastRun
@@ -21,6 +21,7 @@ from ..waits import YES_OR_NO, Wait, check_value
 from ..writes import RunIds
 from .admitting import Order, give_back
 from .core import AgentCore, SessionCore
+from .hooks import Hooks
 from .short import shortly
 from .world import RunWorld
 
@@ -141,6 +142,14 @@ def confirm(core: SessionCore, call_key: str, approved: bool, reason: str | None
     yield from answer(core, about[-1].id, value, None, by)
 
 
+class _Hooked(Nobody):
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def is_hooked(self, event_type: str) -> bool:
+        return bool(self._hooks.of(event_type))
+
+
 def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool | None]:
     """End a parked run for ever: its calls get results, its waits are closed.
 
@@ -152,7 +161,7 @@ def cancel_parked(core: SessionCore, run_id: str, reason: str) -> Flow[bool | No
             yield from give_back(ids)
             return False
         ids = replace(ids, run_id=last.run_id, run_pk=last.run_pk)
-        turn = Turn(ids, log, core.setup(streaming=False), NOBODY)
+        turn = Turn(ids, log, core.setup(streaming=False), _Hooked(core.hooks))
         turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
         turn.ledger.say(control_applied("cancel", log.state, reason=reason))
         yield from turn.rounds.settle_cancelled(reason)
