@@ -155,6 +155,21 @@ def test_the_format_is_this_for_ever(payload: Payload, text: str):
     assert encode(payload).text == text
 
 
+@pytest.mark.parametrize("number", [2**70, -(2**70), 1e16, 1e-7, 0.1, 5])
+def test_numbers_in_a_result_keep_the_text_of_the_standard_library(number: int | float):
+    """Results of words are encoded by the faster encoder, which writes 1e16 and 2**70 otherwise."""
+    for result in (
+        Returned("t1-r1-c0", True, (Text("out"),), {"tool": {"n": number}}),
+        Returned("t1-r1-c0", True, (Text("out"),), {"n": number}),
+        Returned("t1-r1-c0", True, (Text("out"),), {"tool": [number]}),
+        Returned("t1-r1-c0", True, (Data({"n": number}),), {"effect": "read"}),
+        Returned("t1-r1-c0", True, (Text("out"), Data(number)), {"effect": "read"}),
+    ):
+        text = encode(result).text
+        assert text == canonical(json.loads(text))
+        assert json.dumps(number) in text
+
+
 def test_a_text_over_16_mib_is_refused_with_both_sizes():
     with pytest.raises(ValueError, match=r"16777217.*16777216"):
         encode(Asked((Text("x" * (16 * KIB * KIB + 1)),)))
