@@ -76,6 +76,28 @@ def test_a_stopped_holder_of_the_gate_stops_nobody(tmp_path, open_store, say):
     held.forget()
 
 
+def test_an_interrupt_at_the_gate_leaves_it_open(tmp_path, monkeypatch):
+    """Ctrl-C while one waits for the turn with the place behind it taken: both are given back."""
+    holder, interrupted, third = (Gate(tmp_path / "a.db") for _ in range(3))
+    holder.enter()
+
+    def interrupt(descriptor: int, pause_s: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "_wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.enter()
+    interrupted.leave()
+    holder.leave()
+    started = time.monotonic()
+    third.enter()
+    assert time.monotonic() - started < 0.5  # it waits a second for a place that nobody gives back
+    for gate in (holder, interrupted, third):
+        gate.leave()
+        gate.forget()
+
+
 def test_no_gate_can_be_made(tmp_path, say):
     (tmp_path / "a.db-gate").mkdir()
     store = SqliteStore(tmp_path / "a.db", "me")

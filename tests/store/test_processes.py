@@ -55,7 +55,7 @@ print(n, worst); s.close()
     check.close()
 
 
-@pytest.mark.parametrize("noticed_by", ["commit", "close"])
+@pytest.mark.parametrize("noticed_by", ["commit", "close", "commit before"])
 def test_a_shm_that_somebody_removes_costs_nobody_an_acknowledged_row(say, open_store, tmp_path, noticed_by):
     """With another -shm two processes do not see each other's locks: whoever had the old one must not write, and must
     not even close the file, which would fold its own idea of the -wal back and remove the other's."""
@@ -64,15 +64,21 @@ def test_a_shm_that_somebody_removes_costs_nobody_an_acknowledged_row(say, open_
 s = SqliteStore(db, "old")
 for n in range(200): s.commit(add(f"old{n}"))
 print("ready", flush=True); input()
-if sys.argv[2] == "commit":
+if sys.argv[2] != "close":
     for durable in (False, True, True):
         try: s.commit(add("late", durable)); print("written")
-        except FileReplaced as lost: print(str(lost).split()[0])
+        except FileReplaced as lost: print(str(lost).split()[0], flush=True)
+if sys.argv[2] == "commit before": input()
 s.close(); print("closed")
 """
     old = say.spawn("from thence.errors import FileReplaced\n" + code, path, noticed_by, stdin=subprocess.PIPE)
     assert old.stdout.readline() == "ready\n"
     (tmp_path / "a.db-shm").unlink()
+    if noticed_by == "commit before":
+        time.sleep(0.06)
+        old.stdin.write("go\n")
+        old.stdin.flush()
+        assert [old.stdout.readline().strip() for _ in range(3)] == [f"{path}-shm"] * 3
     new = open_store(path)
     for number in range(300):
         new.commit(say.add(f"new{number}"))
@@ -80,7 +86,7 @@ s.close(); print("closed")
     time.sleep(0.06)
     told, _ = old.communicate("go\n", timeout=60)
     assert (told.splitlines()[-1], old.returncode) == ("closed", 0)
-    assert noticed_by == "close" or told.split() == [f"{path}-shm"] * 3 + ["closed"]
+    assert noticed_by != "commit" or told.split() == [f"{path}-shm"] * 3 + ["closed"]
     kept = set(open_store(path).read(say.names))
     assert {f"old{n}" for n in range(200)} | {f"new{n}" for n in range(300)} <= kept
     check = sqlite3.connect(path)

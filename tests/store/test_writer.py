@@ -13,6 +13,7 @@ import pytest
 
 from thence.errors import DiskFull, FileReplaced, SchemaChanged, StoreError
 from thence.plan import PlanRefused, Store
+from thence.store.samefiles import SameFiles
 from thence.store.sqlite import SqliteStore
 
 
@@ -177,6 +178,34 @@ def test_what_nobody_is_told_of_goes_without_a_look_for_a_moment(
     now[0] += later_s
     with pytest.raises(FileReplaced):
         store.commit(say.add("seen", durable=durable))
+
+
+def test_a_file_that_goes_during_the_commit_is_not_acknowledged(open_store, say, tmp_path, monkeypatch):
+    path, looks = tmp_path / "a.db", list[bool]()
+    store = open_store(path)
+    store.commit(say.add("before"))
+    look = SameFiles.look
+
+    def look_and_lose(files: SameFiles, acknowledged: bool) -> None:
+        look(files, acknowledged)
+        looks.append(acknowledged)
+        path.rename(tmp_path / "b.db")
+
+    monkeypatch.setattr(SameFiles, "look", look_and_lose)
+    with pytest.raises(FileReplaced):
+        store.commit(say.add("after"))
+    assert looks == [True]
+
+
+def test_a_wal_that_somebody_removes_takes_no_acknowledged_row_along(open_store, say, tmp_path):
+    """It lives on while it is open, and closing the database folds it back."""
+    store = open_store(tmp_path / "a.db")
+    store.commit(say.add("before"))
+    (tmp_path / "a.db-wal").unlink()
+    with pytest.raises(FileReplaced):
+        store.commit(say.add("after"))
+    store.close()
+    assert "before" in open_store(tmp_path / "a.db").read(say.names)
 
 
 def test_a_stray_open_in_our_process_is_noticed(open_store, say, tmp_path):

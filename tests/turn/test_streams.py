@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import sqlite3
+import time
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -219,6 +222,51 @@ async def test_tail_shows_provisional_pieces_while_they_live(world: World):
         ("text_delta", "a piece", None)
     ]
     assert [e for e in await session.tail_list(run.id) if e.type == "text_delta"] == []
+
+
+async def test_pieces_leave_the_file_when_what_they_are_of_is_recorded(world: World):
+    """Of an answer, of a tool's output, and of attempts that failed: gone while the run still lives (§10)."""
+    seen: list[tuple[str, int]] = []
+
+    def count(when: str) -> None:
+        with closing(sqlite3.connect(world.db)) as plain:
+            seen.append((when, plain.execute("SELECT count(*) FROM delta").fetchone()[0]))
+
+    @tool
+    def work(context: ToolContext) -> str:
+        """Work."""
+        count("when the answer is recorded")
+        context.progress("half")
+        time.sleep(0.3)  # longer than pieces are held back
+        count("at work")
+        return "worked"
+
+    class Slow:
+        name = "slow"
+        asked = 0
+
+        def stream(self, request):
+            self.asked += 1
+            if self.asked == 3:
+                count("when the result is recorded")
+                yield reply("done").reply
+                return
+            yield TextDelta("a piece")
+            time.sleep(0.3)
+            count("while it answers")
+            if self.asked == 1:
+                raise ModelError("stream_broken", "gone", retryable=True)
+            yield reply("a piece", calls=[call("work")]).reply
+
+    agent = await world.agent([], model=Slow(), tools=[work])
+    await (await agent.session(".", SessionOptions(retry_base_ms=1))).send("go")
+    assert seen == [
+        ("while it answers", 1),
+        ("while it answers", 2),
+        ("when the answer is recorded", 0),
+        ("at work", 1),
+        ("when the result is recorded", 0),
+    ]
 
 
 @pytest.mark.parametrize("after", [None, 0, 3, 8, 100])
