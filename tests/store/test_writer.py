@@ -197,11 +197,17 @@ def test_a_file_that_goes_during_the_commit_is_not_acknowledged(open_store, say,
     assert looks == [True]
 
 
-def test_a_wal_that_somebody_removes_takes_no_acknowledged_row_along(open_store, say, tmp_path):
+@pytest.mark.parametrize("then", ["nothing", "somebody tries to open"])
+def test_a_wal_that_somebody_removes_takes_no_acknowledged_row_along(open_store, say, tmp_path, then):
     """It lives on while it is open, and closing the database folds it back."""
     store = open_store(tmp_path / "a.db")
     store.commit(say.add("before"))
     (tmp_path / "a.db-wal").unlink()
+    if then != "nothing":
+        assert "SHORT_READ" in say.run(
+            "try: SqliteStore(db, 'other')\nexcept Exception as error: print(error)", tmp_path / "a.db"
+        )
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
     with pytest.raises(FileReplaced):
         store.commit(say.add("after"))
     store.close()

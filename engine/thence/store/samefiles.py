@@ -26,8 +26,6 @@ class SameFiles:
         self._paths = str(path), f"{path}-wal", f"{path}-shm"
         self._known: _Inodes | None = None
         self._look_at = 0.0
-        self.lost_locks = False
-        """Another -shm is there: others no longer see our locks, so not even closing the database is safe any more."""
 
     def opened(self) -> None:
         """The database was opened, for the first time or again, and SQLite has opened its -wal.
@@ -54,16 +52,39 @@ class SameFiles:
         if found == self._known:
             return
         known = self._known or ()
-        self.lost_locks = found[:2] == known[:2]
         other = (path for path, here, was in zip(self._paths, found, known, strict=False) if here != was)
         what = next(other, self._paths[0])
         raise FileReplaced(f"{what} was replaced by another file while open; reopen it and look at both")
+
+    def may_be_closed(self) -> bool:
+        """Whether SQLite's close, which folds the -wal back and removes it, would touch nothing of others.
+
+        With another -shm they did not see our locks, and once they write into another -wal ours is not what the -shm
+        speaks of. A -wal that is merely gone still holds what we acknowledged. Of a database that moved SQLite itself
+        keeps its hands off.
+        """
+        if self._known is None:
+            return True
+        wal, shm = (_look_at(path) for path in self._paths[1:])
+        if shm is None or _inode(shm) != self._known[2]:
+            return False
+        return wal is None or not wal.st_size or _inode(wal) == self._known[1]
 
     def _stat(self) -> _Inodes:
         try:
             found = [os.stat(path) for path in self._paths]
         except OSError as error:
-            self.lost_locks = error.filename == self._paths[2]
             raise FileReplaced(f"{error.filename} was moved or deleted while open ({error.strerror})") from error
         self.wal_bytes = found[1].st_size
-        return tuple((one.st_dev, one.st_ino) for one in found)
+        return tuple(map(_inode, found))
+
+
+def _look_at(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _inode(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -260,8 +260,7 @@ class SqliteStore:
         if self._aio_readers is not None:
             self._aio_readers.close_now()
         writer: Writer | None = getattr(self, "_writer", None)
-        # with its locks lost, a close would fold back what we know of the -wal and remove what others wrote since
-        let_go = fork.leak if writer is not None and writer.lost_locks else sqlite3.Connection.close
+        let_go = sqlite3.Connection.close if writer is None or writer.may_be_closed() else fork.leak
         for holder in (self._checkpointer, writer):
             connection = None if holder is None else holder.take()
             if connection is not None:

@@ -105,10 +105,9 @@ class Writer:
         """Length of the -wal when it was last looked at; 0 in memory."""
         return self._files.wal_bytes if self._files is not None else 0
 
-    @property
-    def lost_locks(self) -> bool:
-        """Whether other processes may work on the file without seeing this one: it must not be closed then."""
-        return self._files is not None and self._files.lost_locks
+    def may_be_closed(self) -> bool:
+        """Whether closing the connection would touch nothing of others."""
+        return self._files is None or self._files.may_be_closed()
 
     def commit(self, jobs: Sequence[Job]) -> None:
         """Give each of ``jobs`` its answer, a value or an error.
