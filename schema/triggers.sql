@@ -400,6 +400,12 @@ CREATE TRIGGER event_in_insert INSTEAD OF INSERT ON event_in BEGIN
       THEN RAISE(ABORT, 'thence:BAD_INPUT payload must be a JSON object')
     WHEN typeof(NEW.request_id) NOT IN ('null', 'text') OR NEW.request_id = ''
       THEN RAISE(ABORT, 'thence:BAD_INPUT request_id must be a non-empty text or absent')
+    -- SQLite reads bytes that are no UTF-8 as U+FFFD (most of them: readers decode what slips through)
+    WHEN NEW.type || NEW.payload || coalesce(NEW.request_id, '') GLOB '*' || char(65533) || '*'
+      AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65533)) = 0
+      AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65534)) = 0
+      AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65535)) = 0
+      THEN RAISE(ABORT, 'thence:BAD_INPUT type, payload and request_id must be UTF-8')
     WHEN typeof(NEW.ts_ms) NOT IN ('null', 'integer')
       THEN RAISE(ABORT, 'thence:BAD_INPUT ts_ms must be whole milliseconds or absent')
     WHEN NEW.run_id IS NULL AND NEW.session_id IS NULL

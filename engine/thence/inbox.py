@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .events import NewEvent
 from .plan import Op, Params, Plan, Query, Select
-from .rows import encode_row, read_payload
+from .rows import encode_row, read_payload, read_text
 from .writes import RunIds
 
 PAGE = 256
@@ -21,22 +21,21 @@ class InboxRow:
     number: int
     stream_pk: int
     kind: str
-    request_id: str | None
-    type: str
-    payload: str
+    type: bytes
+    payload: bytes
 
     def event(self) -> NewEvent:
         """A waiting event, as live readers see it once it is recorded."""
-        return NewEvent(self.type, read_payload(self.payload.encode()) or {})
+        return NewEvent(read_text(self.type), read_payload(self.payload) or {})
 
     def deadline_ms(self) -> int | None:
         """Until when running tools may land, where it was said: Unix epoch milliseconds."""
-        value = (read_payload(self.payload.encode()) or {}).get("deadline_ms")
+        value = (read_payload(self.payload) or {}).get("deadline_ms")
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def reason(self) -> str:
         """Why somebody wants the run to stop."""
-        value = (read_payload(self.payload.encode()) or {}).get("reason", "")
+        value = (read_payload(self.payload) or {}).get("reason", "")
         return value if isinstance(value, str) else ""
 
 
@@ -71,13 +70,18 @@ def steers(session_pk: int, limit: int = PAGE) -> Query[list[Steer]]:
     """Messages for the turn that is open, oldest first."""
     return Query(
         (Select("inbox_steers", {"session_pk": session_pk, "limit": limit}),),
-        lambda rows: [Steer(number, request_id, _text(payload)) for number, request_id, payload in rows[0]],
+        lambda rows: [_steer(*row) for row in rows[0]],
     )
 
 
-def _text(payload: str) -> str:
-    value = (read_payload(payload.encode()) or {}).get("text", "")
-    return value if isinstance(value, str) else ""
+def _steer(number: int, request_id: bytes | None, payload: bytes) -> Steer:
+    # Our own code wrote {"text": ...}. Of anything else the model gets to read what there is: nothing is lost unheard.
+    text = (read_payload(payload) or {}).get("text")
+    return Steer(
+        number,
+        None if request_id is None else read_text(request_id),
+        text if isinstance(text, str) else read_text(payload),
+    )
 
 
 def request_known(session_pk: int, request_id: str) -> Query[bool]:
@@ -123,20 +127,10 @@ def tell_owner(
     return Plan((Op("inbox_add", (row,)),), durable=True)
 
 
-def take(ids: RunIds, rows: Sequence[tuple[int, int, str, str]], now_ms: int) -> Plan:
-    """Turn waiting events (inbox number, stream, type, payload text) into recorded ones; drop the inbox rows."""
-    events = tuple[Params, ...](
-        {
-            "stream_pk": stream_pk,
-            "run_id": None,
-            "fence": ids.fence,
-            "ts_ms": now_ms,
-            "type": type_,
-            "payload": payload,
-        }
-        for _, stream_pk, type_, payload in rows
-    )
-    return Plan((Op("event_append", events),)) + drop(ids, [number for number, *_ in rows])
+def take(ids: RunIds, numbers: Sequence[int], now_ms: int) -> Plan:
+    """Turn the events that wait under these inbox numbers into recorded ones."""
+    rows = tuple[Params, ...]({"inbox_pk": number, "fence": ids.fence, "ts_ms": now_ms} for number in numbers)
+    return Plan((Op("event_take", rows),)) + drop(ids, numbers)
 
 
 def drop(ids: RunIds, numbers: Sequence[int]) -> Plan:

@@ -41,6 +41,11 @@ def _is_finite(value: object) -> bool:
     return True
 
 
+def read_text(data: bytes) -> str:
+    """A text that another program may have written: what is no UTF-8 becomes U+FFFD."""
+    return data.decode(errors="replace")
+
+
 def read_payload(data: bytes) -> dict[str, Any] | None:
     """An event's payload, or None when it cannot be read: one damaged row must not hide the others."""
     try:

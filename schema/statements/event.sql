@@ -14,14 +14,21 @@ SELECT stream_pk << 32 | event_count, event_bytes, length(CAST(:payload AS BLOB)
   :type, :payload
 FROM stream WHERE stream_pk = coalesce(:stream_pk, (SELECT run_pk FROM run_identity WHERE run_id = :run_id));
 
+-- name: event_take
+-- An event that waited in the inbox gets its number, byte for byte as it came.
+INSERT INTO event(id, off, bytes, fence, ts_ms, type, payload)
+SELECT t.stream_pk << 32 | t.event_count, t.event_bytes, length(CAST(i.payload AS BLOB)), :fence,
+  max(:ts_ms, t.last_ms), i.type, i.payload
+FROM inbox i JOIN stream t ON t.stream_pk = i.stream_pk WHERE i.inbox_pk = :inbox_pk;
+
 -- name: event_page
--- Events of a stream after a cursor. The payload is read as bytes: a damaged one must not hide the others.
-SELECT e.sequence, e.type, e.ts_ms, CAST(e.payload AS BLOB) FROM event e
+-- Events of a stream after a cursor. Texts are read as bytes: a damaged one must not hide the others.
+SELECT e.sequence, CAST(e.type AS BLOB), e.ts_ms, CAST(e.payload AS BLOB) FROM event e
 WHERE e.id > :stream_pk << 32 | :after AND e.id <= :stream_pk << 32 | 4294967295 ORDER BY e.id LIMIT :limit;
 
 -- name: event_page_from_start
 -- The same, from the oldest event that is kept.
-SELECT e.sequence, e.type, e.ts_ms, CAST(e.payload AS BLOB) FROM event e
+SELECT e.sequence, CAST(e.type AS BLOB), e.ts_ms, CAST(e.payload AS BLOB) FROM event e
 WHERE e.id BETWEEN :stream_pk << 32 AND :stream_pk << 32 | 4294967295 ORDER BY e.id LIMIT :limit;
 
 -- name: stream_span
@@ -50,5 +57,5 @@ DELETE FROM delta WHERE id BETWEEN :stream_pk << 32 AND :stream_pk << 32 | 42949
 
 -- name: delta_list
 -- Provisional pieces after a cursor.
-SELECT number, step, type, payload FROM delta
+SELECT number, CAST(step AS BLOB), CAST(type AS BLOB), CAST(payload AS BLOB) FROM delta
 WHERE id > :stream_pk << 32 | :after AND id <= :stream_pk << 32 | 4294967295 ORDER BY id LIMIT :limit;

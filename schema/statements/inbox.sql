@@ -17,8 +17,9 @@ WHERE t.stream_pk = :stream_pk AND s.owner IS NOT NULL
 RETURNING inbox_pk;
 
 -- name: inbox_list
--- What waits for the owner, oldest first; messages aside, which wait until the turn can take them.
-SELECT inbox_pk, stream_pk, kind, request_id, type, payload FROM inbox
+-- What waits for the owner, oldest first; messages aside, which wait until the turn can take them. Texts of other
+-- programs are read as bytes: one that is no UTF-8 must not hide the others.
+SELECT inbox_pk, stream_pk, kind, CAST(type AS BLOB), CAST(payload AS BLOB) FROM inbox
 WHERE session_pk = :session_pk AND kind <> 'steer' ORDER BY inbox_pk LIMIT :limit;
 
 -- name: inbox_steered
@@ -27,7 +28,7 @@ SELECT EXISTS(SELECT 1 FROM inbox WHERE session_pk = :session_pk AND kind = 'ste
 
 -- name: inbox_steers
 -- Messages for the turn that is open, oldest first.
-SELECT inbox_pk, request_id, payload FROM inbox
+SELECT inbox_pk, CAST(request_id AS BLOB), CAST(payload AS BLOB) FROM inbox
 WHERE session_pk = :session_pk AND kind = 'steer' ORDER BY inbox_pk LIMIT :limit;
 
 -- name: request_known

@@ -6,5 +6,5 @@ FROM session WHERE session_pk = :session_pk;
 
 -- name: trace_list
 -- The traces that are kept of a session, oldest first.
-SELECT t.number, i.run_id, t.ts_ms, t.payload FROM trace t LEFT JOIN run_identity i ON i.run_pk = t.run_pk
+SELECT t.number, i.run_id, t.ts_ms, CAST(t.payload AS BLOB) FROM trace t LEFT JOIN run_identity i ON i.run_pk = t.run_pk
 WHERE t.id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295 ORDER BY t.id;

@@ -104,6 +104,22 @@ def test_an_event_gets_the_next_number_of_its_stream(by: str, now_ms: int, ts_ms
     assert perform(f, "event_append", **given) == ([], changes)
 
 
+@pytest.mark.parametrize(("now_ms", "ts_ms"), [(90_000, 90_000), (5, 3071)], ids=["later", "the clock went back"])
+def test_a_waiting_event_gets_the_next_number_of_its_stream(now_ms: int, ts_ms: int):
+    f = neighbours()
+    assert f.all("SELECT inbox_pk, stream_pk FROM inbox WHERE kind = 'event'") == [(1, 4), (3, RUN), (5, 6)]
+    f.sql("UPDATE inbox SET type = 'ty', payload = ?, bytes = 99 WHERE inbox_pk = 3", '{"éé":1}')
+    changes = {
+        ("event", packed(RUN, 4)): {
+            "id": packed(RUN, 4), "stream_pk": RUN, "sequence": 4, "off": 56, "bytes": 10, "fence": FENCE,
+            "ts_ms": ts_ms, "type": "ty", "payload": '{"éé":1}',
+        },
+        ("stream", RUN): {"event_count": 5, "event_bytes": 66, **({"last_ms": ts_ms} if now_ms == ts_ms else {})},
+    }  # fmt: skip
+    assert perform(f, "event_take", inbox_pk=3, fence=FENCE, ts_ms=now_ms) == ([], changes)
+    assert perform(f, "event_take", inbox_pk=99, fence=FENCE, ts_ms=now_ms) == ([], {})
+
+
 def test_a_run_begins_with_the_next_number_of_its_session():
     f = neighbours()
     f.run_identity(A, "without a row")

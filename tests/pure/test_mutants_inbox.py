@@ -85,7 +85,7 @@ def test_a_request_of_another_session_is_not_known_here():
 def test_messages_are_seen_apart_from_what_else_waits():
     f = steered(A, B, C)
     f.control(B, RUN, "steer", payload='{"text":"2"}')
-    rows = [(8, "s2", '{"text":"2"}'), (10, None, '{"text":"2"}')]
+    rows = [(8, b"s2", b'{"text":"2"}'), (10, None, b'{"text":"2"}')]
     for turned in (False, True):
         assert ask(f, "inbox_steers", turned, session_pk=B, limit=9) == rows
         assert ask(f, "inbox_steers", turned, session_pk=B, limit=1) == rows[:1]

@@ -25,11 +25,11 @@ def ask(f: SchemaFile, statement: str, turned: bool = True, /, **params: Any) ->
 
 # statement -> parameters -> rows. An event of run 5 came at 3068 + its number.
 def event(n: int) -> tuple[Any, ...]:
-    return (n, "t", 3068 + n, f'{{"n":{n},"é":2}}'.encode())
+    return (n, b"t", 3068 + n, f'{{"n":{n},"é":2}}'.encode())
 
 
 def delta(n: int) -> tuple[Any, ...]:
-    return (n, f"step-{n // 2}", "t", "{}")
+    return (n, f"step-{n // 2}".encode(), b"t", b"{}")
 
 
 IDENTITY = {
@@ -49,7 +49,7 @@ PAGED: list[tuple[str, dict[str, Any], Rows]] = [
     ("delta_list", {"stream_pk": RUN, "after": 0, "limit": 2}, [delta(1), delta(2)]),
     ("delta_list", {"stream_pk": RUN, "after": 0, "limit": 9}, [delta(n) for n in range(1, 4)]),
     ("delta_list", {"stream_pk": RUN, "after": 2, "limit": 9}, [delta(3)]),
-    ("trace_list", {"session_pk": B}, [(0, "run-2-1", 3071, '{"n":0}'), (1, "run-2-1", 3071, '{"n":1}')]),
+    ("trace_list", {"session_pk": B}, [(0, "run-2-1", 3071, b'{"n":0}'), (1, "run-2-1", 3071, b'{"n":1}')]),
     ("owner_list", {}, [("o3", 1, "p", 100), ("o2", 2, "p", 200), ("o1", 3, "p", 300)]),
     ("file_row", {}, []),
     ("checkpoint_get", {"run_pk": RUN}, [(1, 42, 2)]),
@@ -92,8 +92,8 @@ def test_what_waits_comes_oldest_first():
     f = neighbours()
     pks = [pk for (pk,) in f.all("SELECT inbox_pk FROM inbox WHERE session_pk = ? ORDER BY 1", B)]
     rows = [
-        (pks[0], RUN, "event", "q2", "t", '{"é":1}'),
-        (pks[1], RUN, "cancel", None, "cancel", "{}"),
+        (pks[0], RUN, "event", b"t", '{"é":1}'.encode()),
+        (pks[1], RUN, "cancel", b"cancel", b"{}"),
     ]
     assert ask(f, "inbox_list", session_pk=B, limit=9) == rows
     assert ask(f, "inbox_list", session_pk=B, limit=1) == rows[:1]

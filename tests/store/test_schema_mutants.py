@@ -13,7 +13,14 @@ from functools import cache
 
 import pytest
 
-from . import test_schema_fence, test_schema_inbox, test_schema_log, test_schema_retention, test_schema_waits
+from . import (
+    test_schema_door,
+    test_schema_fence,
+    test_schema_inbox,
+    test_schema_log,
+    test_schema_retention,
+    test_schema_waits,
+)
 from .schema_kit import SchemaFile, schema_sql, trigger_sql
 
 Check = Callable[[SchemaFile], None]
@@ -32,7 +39,10 @@ BENDS = [
 @cache
 def checks() -> list[Check]:
     """Cheap ones first; the random walk, which notices most, last."""
-    modules = (test_schema_log, test_schema_waits, test_schema_fence, test_schema_inbox, test_schema_retention)
+    modules = (
+        test_schema_log, test_schema_waits, test_schema_fence, test_schema_door, test_schema_inbox,
+        test_schema_retention,
+    )  # fmt: skip
     found = [f for m in modules for name, f in inspect.getmembers(m, inspect.isfunction) if name.startswith("test_")]
     usable = [f for f in found if list(inspect.signature(f).parameters) == ["file"]]
     return sorted(usable, key=lambda f: "random_walk" in f.__name__)

@@ -192,7 +192,7 @@ class Station:
         events = [row for row in rows if row.kind == "event"]
         if events:
             now = self.now_ms()
-            plan = inbox.take(ids, [(r.number, r.stream_pk, r.type, r.payload) for r in events], now)
+            plan = inbox.take(ids, [row.number for row in events], now)
             yield from Commit(plan, tuple(r.event() for r in events if r.stream_pk == ids.run_pk), now)
         orders = [row for row in rows if row.kind in ("cancel", "interrupt")]
         if orders:
