@@ -135,6 +135,12 @@ CREATE TRIGGER wait_answer_once BEFORE INSERT ON wait_answer BEGIN
       THEN RAISE(ABORT, 'thence:WAIT_DIGEST_MISMATCH the answer is for something else')
     WHEN NEW.expired <> coalesce((SELECT deadline_ms < NEW.answered_ms FROM wait WHERE wait_pk = NEW.wait_pk), 0)
       THEN RAISE(ABORT, 'thence:WAIT_EXPIRED the deadline of this wait says otherwise')
+    -- as in event_in_insert
+    WHEN NEW.value || coalesce(NEW.by, '') GLOB '*' || char(65533) || '*'
+      AND instr(NEW.value || coalesce(NEW.by, ''), char(65533)) = 0
+      AND instr(NEW.value || coalesce(NEW.by, ''), char(65534)) = 0
+      AND instr(NEW.value || coalesce(NEW.by, ''), char(65535)) = 0
+      THEN RAISE(ABORT, 'thence:BAD_INPUT value and by must be UTF-8')
   END;
 END;
 CREATE TRIGGER wait_answer_no_delete BEFORE DELETE ON wait_answer

@@ -23,7 +23,7 @@ FLOORS = (
     "errors canonical chat compacted facts steps events identity limits runs diagnosis",
     "state fold gate loopguard judge budget hooking options permissions verification",
     "plan parts state_json codec rows kept_state writes pages reads transcript compaction inflight watching sessions "
-    "inbox waits log",
+    "inbox answers waits log",
     "effects report ledger compacting hooked consent steering rounds gating endings turn results",
     "store host models adapters",
     "agent session session_base session_views async_session testing cli __init__ __main__",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from . import waits
+from .answers import UNREADABLE_RESULT
 from .canonical import Json
 from .effects import AskGuard, Flow, Now, Read
 from .facts import Data, Denied, Returned, Text, WaitAnswered, WaitKind, WaitOpened, wait_key
@@ -125,15 +126,16 @@ def _runs_wanted(state: State, subject: str) -> int:
 def _told_outcome(call: OpenCall, answer: WaitAnswered, tools: Mapping[str, Traits]) -> Returned | None:
     """What a person said came of a call; None when it is to run again."""
     value: Mapping[str, Any] = answer.value if isinstance(answer.value, Mapping) else {"outcome": "failed"}
-    if value["outcome"] == "run":
+    if value.get("outcome") == "run":
         return None
-    if value["outcome"] == "done":
+    if value.get("outcome") == "done":
         return _result(call, True, value.get("result"), tools)
     return _result(call, False, f"Error: {value.get('error') or 'it failed'}", tools)
 
 
 def _deferred_result(call: OpenCall, answer: WaitAnswered, tools: Mapping[str, Traits]) -> Returned:
-    return _result(call, not answer.expired, LATE if answer.expired else answer.value, tools)
+    ok = not answer.expired and answer.value != UNREADABLE_RESULT
+    return _result(call, ok, LATE if answer.expired else answer.value, tools)
 
 
 def _result(call: OpenCall, ok: bool, value: Json, tools: Mapping[str, Traits]) -> Returned:
@@ -197,7 +199,7 @@ def stage_answers(ledger: Ledger) -> Flow[list[str]]:
     for answer in answers:
         for wait in ledger.log.state.waits:
             if wait.wait_id == answer.wait_id and wait.answer is None:
-                fact = answer.fact()
+                fact = answer.fact(wait.kind)
                 ledger.stage(f"{wait.wait_id}-answer", None, fact)
                 ledger.say(wait_answered(wait, fact))
                 found.append(wait.wait_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .answers import YES_OR_NO
 from .budget import GuardDecision
 from .canonical import Json
 from .compaction import Compaction
@@ -17,7 +18,6 @@ from .facts import Answered, Denied, Returned, WaitAnswered, WaitOpened, text_of
 from .state import State
 from .steps import OpenCall, OpenWait
 from .transcript import denied_text
-from .waits import YES_OR_NO
 
 MAX_EVENT_TEXT = 8192
 

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from .canonical import Json, NotJson, check_text, dumps, dumps_checked, loads, sha256_hex
+from .answers import read_answer
+from .canonical import Json, dumps, dumps_checked, sha256_hex
 from .chat import Usage
 from .facts import Call, WaitAnswered, WaitKind, WaitOpened
+from .identity import MAX_ID_BYTES
 from .plan import Op, Params, Plan, Query, Row, Select
+from .rows import read_payload, read_text
 from .state import State
 from .writes import RunIds
 
 WaitState: TypeAlias = Literal["open", "answered", "closed"]
-
-YES_OR_NO: frozenset[WaitKind] = frozenset({"confirmation", "budget_hold"})
-OUTCOMES = ("run", "done", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,18 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that has won and is no fact yet."""
+    """An answer that has won and is no fact yet; ``value`` is JSON, if it can be read."""
 
     wait_id: str
-    value: str
+    value: bytes
     by: str | None
     expired: bool
 
-    def fact(self) -> WaitAnswered:
-        """What the log is told."""
-        return WaitAnswered(self.wait_id, None if self.expired else loads(self.value), self.by, self.expired)
+    def fact(self, kind: WaitKind) -> WaitAnswered:
+        """What the log is told, of a wait of this kind."""
+        return WaitAnswered(
+            self.wait_id, None if self.expired else read_answer(kind, self.value), self.by, self.expired
+        )
 
 
 def digest_of_call(call: Call) -> str:
@@ -156,7 +158,7 @@ def answers(session_pk: int) -> Query[list[Answer]]:
     """Answers that are no facts yet, in the order in which the waits were opened."""
     return Query(
         (Select("wait_answers", {"session_pk": session_pk}),),
-        lambda rows: [Answer(wait_id, value, by, bool(expired)) for wait_id, value, by, expired in rows[0]],
+        lambda rows: [Answer(wait_id, value, _by(by), bool(expired)) for wait_id, value, by, expired in rows[0]],
     )
 
 
@@ -202,7 +204,7 @@ def parked_run(run_pk: int) -> Query[ParkedRun]:
 
 def _wait(row: Row) -> Wait:
     session_id, run_id, wait_id, kind, subject, digest, deadline_ms, opened_ms, closed_ms, payload, value, by = row
-    shown = loads(payload)
+    shown = read_payload(payload) or {}
     state: WaitState = "closed" if closed_ms is not None else "open" if value is None else "answered"
     return Wait(
         id=wait_id,
@@ -217,68 +219,10 @@ def _wait(row: Row) -> Wait:
         deadline_ms=deadline_ms,
         state=state,
         opened_ms=opened_ms,
-        value=None if value is None else loads(value),
-        by=by,
+        value=None if value is None else read_answer(kind, value),
+        by=_by(by),
     )
 
 
-def check_value(kind: WaitKind, value: Any) -> Json:
-    """An answer as it is stored.
-
-    ``confirmation`` and ``budget_hold`` take True, False or ``{"approved": bool, "reason": text}``;
-    ``unknown_outcome`` takes ``{"outcome": "run"}``, ``{"outcome": "done", "result": json}`` or
-    ``{"outcome": "failed", "error": text}``; a ``question`` and a ``deferred`` result take any JSON.
-
-    Raises:
-        TypeError, ValueError: naming ``value``.
-    """
-    if kind in YES_OR_NO:
-        return _check_approval(value)
-    if kind == "unknown_outcome":
-        return _check_outcome(value)
-    return _json(value)
-
-
-def _json(value: Any) -> Json:
-    try:
-        text = dumps(value)
-    except NotJson as error:
-        raise ValueError(f"'value' has no JSON form: {error}") from None
-    stored: Json = loads(text)
-    return stored
-
-
-def _check_approval(value: Any) -> Json:
-    given: Any = {"approved": value} if isinstance(value, bool) else value
-    if not isinstance(given, Mapping) or not isinstance(given.get("approved"), bool):  # pyright: ignore[reportUnknownMemberType]
-        raise TypeError("'value' must be True, False, or {'approved': bool, 'reason': text}")
-    return _with_text(given, {"approved": given["approved"]}, "reason")  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _check_outcome(value: Any) -> Json:
-    if not isinstance(value, Mapping) or value.get("outcome") not in OUTCOMES:  # pyright: ignore[reportUnknownMemberType]
-        raise ValueError(f"'value' must be a mapping with 'outcome', one of {', '.join(OUTCOMES)}")
-    given: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-    outcome: str = given["outcome"]
-    if outcome == "done":
-        _refuse_others(given, {"outcome", "result"})
-        return _json({"outcome": outcome, "result": given.get("result")})
-    if outcome == "failed" and "error" not in given:
-        raise ValueError("'value' needs an 'error' that says what failed")
-    return _with_text(given, {"outcome": outcome}, "error" if outcome == "failed" else None)
-
-
-def _with_text(given: Mapping[str, Any], kept: dict[str, Json], name: str | None) -> Json:
-    _refuse_others(given, {*kept, *([name] if name else [])})
-    text = given.get(name) if name else None
-    if text is not None:
-        if not isinstance(text, str):
-            raise TypeError(f"'value' has a '{name}' that is no text")
-        kept[str(name)] = check_text(text, "value")
-    return kept
-
-
-def _refuse_others(given: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(map(str, given.keys() - known))
-    if unknown:
-        raise ValueError(f"'value' has an unknown entry '{unknown[0]}'; known: {', '.join(sorted(known))}")
+def _by(name: bytes | None) -> str | None:
+    return None if name is None else read_text(name[:MAX_ID_BYTES])

@@ -30,14 +30,15 @@ UPDATE wait SET run_pk = (SELECT run_pk FROM run_identity WHERE run_id = :run_id
 WHERE session_pk = :session_pk AND closed_ms IS NULL;
 
 -- name: wait_answers
--- Answers that are no facts yet, in the order in which the waits were opened.
-SELECT w.wait_id, a.value, a.by, a.expired FROM wait w JOIN wait_answer a ON a.wait_pk = w.wait_pk
+-- Answers that are no facts yet, in the order in which the waits were opened. Anybody may have written them: they are
+-- read as bytes, so that one that is no text stops nobody.
+SELECT w.wait_id, CAST(a.value AS BLOB), CAST(a.by AS BLOB), a.expired FROM wait w JOIN wait_answer a ON a.wait_pk = w.wait_pk
 WHERE w.session_pk = :session_pk AND w.closed_ms IS NULL ORDER BY w.wait_pk;
 
 -- name: wait_list
 -- Waits that are not closed, of one session or of all, of one run or of all.
 SELECT s.session_id, i.run_id, w.wait_id, w.kind, w.subject, w.digest, w.deadline_ms, w.opened_ms, w.closed_ms,
-  w.payload, a.value, a.by
+  CAST(w.payload AS BLOB), CAST(a.value AS BLOB), CAST(a.by AS BLOB)
 FROM wait w JOIN session s ON s.session_pk = w.session_pk JOIN run_identity i ON i.run_pk = w.run_pk
 LEFT JOIN wait_answer a ON a.wait_pk = w.wait_pk
 WHERE w.closed_ms IS NULL AND (:session_pk IS NULL OR w.session_pk = :session_pk)
@@ -47,7 +48,7 @@ ORDER BY w.wait_pk;
 -- name: wait_get
 -- One wait of a session, closed or not.
 SELECT s.session_id, i.run_id, w.wait_id, w.kind, w.subject, w.digest, w.deadline_ms, w.opened_ms, w.closed_ms,
-  w.payload, a.value, a.by
+  CAST(w.payload AS BLOB), CAST(a.value AS BLOB), CAST(a.by AS BLOB)
 FROM wait w JOIN session s ON s.session_pk = w.session_pk JOIN run_identity i ON i.run_pk = w.run_pk
 LEFT JOIN wait_answer a ON a.wait_pk = w.wait_pk
 WHERE w.session_pk = :session_pk AND w.wait_id = :wait_id;

@@ -145,12 +145,12 @@ def test_an_answer_that_does_not_count(change: dict[str, Any], code: str):
 # ------------------------------------------------------------------ reading
 def row(name: str, **more: Any) -> tuple[Any, ...]:
     number = list(WAITS).index(name)
-    value, by = {"heard": ("[1]", "ann"), "closed": ("[2]", None), "late but heard": ("null", "bob")}.get(
+    value, by = {"heard": (b"[1]", b"ann"), "closed": (b"[2]", None), "late but heard": (b"null", b"bob")}.get(
         name, (None, None)
     )
     return (
         "b", "run-2-1", name, "question", f"call-{number}", f"d{B}-{number}", 50 if name.startswith("late") else None,
-        10 + number, 60 if name == "closed" else None, f'{{"question":"{name} {B}?"}}', value, by,
+        10 + number, 60 if name == "closed" else None, f'{{"question":"{name} {B}?"}}'.encode(), value, by,
     )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ LISTED = [row(name) for name in WAITS if name != "closed"]
         ("wait_get", {"session_pk": B, "wait_id": "none"}, []),
         (
             "wait_answers", {"session_pk": B},
-            [("heard", "[1]", "ann", 0), ("late but heard", "null", "bob", 0)],
+            [("heard", b"[1]", b"ann", 0), ("late but heard", b"null", b"bob", 0)],
         ),
     ],
 )  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_deadline_that_answered_is_told_as_that():
     f = waiting()
     perform(f, "wait_expire", session_pk=B, now_ms=51)
     assert ask(f, "wait_answers", session_pk=B) == [
-        ("heard", "[1]", "ann", 0), ("late", "null", None, 1), ("late but heard", "null", "bob", 0),
+        ("heard", b"[1]", b"ann", 0), ("late", b"null", None, 1), ("late but heard", b"null", b"bob", 0),
     ]  # fmt: skip
 
 

@@ -125,7 +125,9 @@ def test_the_loss_of_a_trigger_is_noticed(name: str) -> None:
 
 
 ARM = re.compile(r"    WHEN (?:(?!    WHEN ).)*?THEN RAISE\(ABORT, '[^']*'\)\n", re.DOTALL)
-REFUSALS = ("ALREADY_ANSWERED", "NOT_FOUND", "CLOSED", "DIGEST_MISMATCH", "EXPIRED")
+REFUSALS = (
+    "WAIT_ALREADY_ANSWERED", "WAIT_NOT_FOUND", "WAIT_CLOSED", "WAIT_DIGEST_MISMATCH", "WAIT_EXPIRED", "BAD_INPUT",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("number", "code"), enumerate(REFUSALS), ids=REFUSALS)
@@ -134,7 +136,7 @@ def test_the_loss_of_an_arm_is_noticed(number: int, code: str) -> None:
     text = trigger_sql()
     trigger = next(match[0] for match in TRIGGER.finditer(text) if match[1] == "wait_answer_once")
     arms = ARM.findall(trigger)
-    assert len(arms) == len(REFUSALS) and f"thence:WAIT_{code} " in arms[number]
+    assert len(arms) == len(REFUSALS) and f"thence:{code} " in arms[number]
     assert first_to_notice(text.replace(trigger, trigger.replace(arms[number], ""))) is not None
 
 

@@ -131,3 +131,17 @@ def test_an_answer_is_json(file: SchemaFile, value: str) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="CHECK constraint failed"):
         answer(file, waits["open"], value=value)
     assert file.count("wait_answer") == 0
+
+
+def test_an_answer_is_a_text_where_sqlite_can_tell(file: SchemaFile) -> None:
+    wait_pk = asked(file)["open"]
+    put = f"""INSERT INTO wait_answer(wait_pk, value, by, digest, answered_ms)
+              SELECT {wait_pk}, CAST(? AS TEXT), CAST(? AS TEXT), 'd', 50"""
+    for value, by in ((b'"caf\xe9"', None), (b'"caf\xe9"', b"ann"), (b"true", b"Ren\xe9")):
+        with refused("BAD_INPUT value and by must be UTF-8"):
+            file.sql(put, value, by)
+    for said in ("é", "\ufffd", "\ufffe", "\uffff"):
+        file.sql("SAVEPOINT one")
+        file.sql(put, f'"{said}"'.encode(), said.encode())
+        file.sql("ROLLBACK TO one")
+    file.sql(put, b'"\xe2\x82"', None)  # not all is noticed: readers decode what slips through

@@ -263,7 +263,7 @@ def test_a_held_request_has_a_wait_without_a_call():
 def test_an_answer_becomes_a_fact_once_and_its_row_is_closed():
     """§10: one that is a fact already, or is about nothing here, is closed and no more."""
     desk = Desk().wait("question", wait_id="old").hear(1).wait("question", KEYS[1], wait_id="new")
-    desk.answers = [Answer(name, "[2]", "bob", False) for name in ("old", "new", "none")]
+    desk.answers = [Answer(name, b"[2]", "bob", False) for name in ("old", "new", "none")]
     assert desk.drive(stage_answers(desk.ledger)) == ["new"]
     desk.drive(desk.ledger.flush())
     [fact] = desk.rows("fact_append")

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ..agent import Agent
+from ..answers import YES_OR_NO
 from ..errors import GateClosed, RunInterrupted, SessionBusy, SessionNotFound, ThenceError
 from ..events import Event
 from ..host.workspace import workspace_tools
@@ -22,7 +23,6 @@ from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
-from ..waits import YES_OR_NO
 from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
 from .options import Settings, common, pass_settings
 from .printing import Printer

@@ -10,9 +10,10 @@ import click
 
 from .. import waits as asked
 from ..agent import Agent
+from ..answers import YES_OR_NO
 from ..canonical import NotJson, loads
 from ..errors import WaitError
-from ..waits import YES_OR_NO, Wait
+from ..waits import Wait
 from .looking import looking
 from .options import Settings, common, pass_settings
 from .summary import about

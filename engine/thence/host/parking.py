@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import inflight, reads, waits
+from ..answers import YES_OR_NO, check_value
 from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import SessionBusy, SessionError, WaitError
@@ -17,7 +18,7 @@ from ..reads import LastRun
 from ..report import control_applied
 from ..runs import Run
 from ..turn import Turn
-from ..waits import YES_OR_NO, Wait, check_value
+from ..waits import Wait
 from ..writes import RunIds
 from .admitting import Order, give_back
 from .core import AgentCore, SessionCore
