@@ -150,6 +150,13 @@ END;
 CREATE TRIGGER wait_answer_no_update BEFORE UPDATE ON wait_answer BEGIN
   SELECT RAISE(ABORT, 'thence:WAIT_ALREADY_ANSWERED this wait has its answer');
 END;
+CREATE TRIGGER blob_ref_no_update BEFORE UPDATE ON blob_ref BEGIN
+  SELECT RAISE(ABORT, 'thence:FACT_CONFLICT a session names its blobs as long as it lives');
+END;
+CREATE TRIGGER blob_ref_no_delete BEFORE DELETE ON blob_ref
+WHEN EXISTS(SELECT 1 FROM session WHERE session_pk = OLD.session_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:FACT_CONFLICT a session names its blobs as long as it lives');
+END;
 CREATE TRIGGER blob_ref_deleted AFTER DELETE ON blob_ref
 WHEN NOT EXISTS(SELECT 1 FROM blob_ref WHERE sha256 = OLD.sha256) BEGIN
   DELETE FROM blob WHERE sha256 = OLD.sha256;

@@ -16,6 +16,7 @@ import pytest
 from . import (
     test_schema_door,
     test_schema_fence,
+    test_schema_foreign,
     test_schema_inbox,
     test_schema_log,
     test_schema_retention,
@@ -40,7 +41,8 @@ BENDS = [
 def checks() -> list[Check]:
     """Cheap ones first; the random walk, which notices most, last."""
     modules = (
-        test_schema_log, test_schema_waits, test_schema_fence, test_schema_door, test_schema_inbox,
+        test_schema_log, test_schema_waits, test_schema_fence, test_schema_door, test_schema_foreign,
+        test_schema_inbox,
         test_schema_retention,
     )  # fmt: skip
     found = [f for m in modules for name, f in inspect.getmembers(m, inspect.isfunction) if name.startswith("test_")]
