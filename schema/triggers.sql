@@ -39,6 +39,9 @@ CREATE TRIGGER branch_open BEFORE INSERT ON branch BEGIN
       THEN RAISE(ABORT, 'thence:FACT_CONFLICT branch exists')
     WHEN NEW.head_seq IS NOT NEW.first_seq - 1
       THEN RAISE(ABORT, 'thence:FACT_CONFLICT a new branch has no facts of its own')
+    WHEN NEW.parent_pk IS NOT NULL
+      AND NEW.session_pk IS NOT (SELECT session_pk FROM branch WHERE branch_pk = NEW.parent_pk)
+      THEN RAISE(ABORT, 'thence:FACT_CONFLICT a branch goes on from a branch of its session')
     WHEN NEW.parent_pk IS NOT NULL AND NEW.head_hash IS NOT (
         SELECT f.hash FROM fact f WHERE f.id = NEW.parent_pk << 32 | NEW.head_seq
         UNION ALL
@@ -63,9 +66,16 @@ CREATE TRIGGER branch_no_delete BEFORE DELETE ON branch
 WHEN EXISTS(SELECT 1 FROM session WHERE session_pk = OLD.session_pk) BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
 END;
-CREATE TRIGGER ancestry_no_replace BEFORE INSERT ON ancestry
-WHEN EXISTS(SELECT 1 FROM ancestry WHERE branch_pk = NEW.branch_pk AND first_seq = NEW.first_seq) BEGIN
-  SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');
+-- What a branch sees besides its own facts follows from its parent: the same stretches, and the parent's own facts, up to
+-- where it begins. No other row is legal, and none once it has facts: what replaces one is the same.
+CREATE TRIGGER ancestry_stretch BEFORE INSERT ON ancestry
+WHEN NEW.first_seq > NEW.last_seq OR NOT EXISTS(
+  SELECT 1 FROM branch b JOIN branch p ON p.branch_pk = b.parent_pk
+  WHERE b.branch_pk = NEW.branch_pk AND b.head_seq = b.first_seq - 1
+    AND ((NEW.ancestor_pk = p.branch_pk AND NEW.first_seq = p.first_seq AND NEW.last_seq = b.head_seq)
+      OR EXISTS(SELECT 1 FROM ancestry a WHERE a.branch_pk = p.branch_pk AND a.ancestor_pk = NEW.ancestor_pk
+                AND a.first_seq = NEW.first_seq AND NEW.last_seq = min(a.last_seq, b.head_seq)))) BEGIN
+  SELECT RAISE(ABORT, 'thence:FACT_CONFLICT a branch sees what its parent saw where it begins');
 END;
 CREATE TRIGGER ancestry_no_update BEFORE UPDATE ON ancestry BEGIN
   SELECT RAISE(ABORT, 'thence:FACT_CONFLICT the log is append-only');

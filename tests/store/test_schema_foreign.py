@@ -33,3 +33,58 @@ def test_a_session_names_its_blobs_as_long_as_it_lives(file: SchemaFile) -> None
     file.sql("DELETE FROM session WHERE session_id = 's'")
     assert file.all("SELECT session_pk, sha256 FROM blob_ref") == [(second, "aa")]
     assert file.all("SELECT sha256 FROM blob") == [("aa",)]
+
+
+def test_a_branch_sees_what_its_parent_saw_where_it_begins(file: SchemaFile) -> None:
+    root = with_log(file, 4)
+    child = file.branch_from(root, 3)
+    file.fact(child, "c4")
+    other = file.live_branch(file.session("t"))
+    for number in (1, 2, 3, 4):
+        file.fact(other, f"k{number}")
+    session_pk = file.one("SELECT session_pk FROM branch WHERE branch_pk = ?", root)
+
+    def begins(parent: int, at: int) -> int:
+        """A branch that sees nothing yet."""
+        seen = "SELECT hash FROM fact WHERE seq = ? AND branch_pk IN (?, ?) ORDER BY branch_pk = ? DESC"
+        return file.insert(
+            "branch", session_pk=session_pk, parent_pk=parent, first_seq=at + 1, head_seq=at,
+            head_hash=file.one(seen, at, parent, root, parent),
+        )  # fmt: skip
+
+    at_two, at_four = begins(child, 2), begins(child, 4)
+    all_refused(file, "FACT_CONFLICT", [
+        f"{verb} INTO ancestry(branch_pk, ancestor_pk, first_seq, last_seq) VALUES({row})"
+        for verb in VERBS
+        for row in (
+            # a root has no parent, the child has facts of its own, and nobody has this branch
+            f"{root}, {root}, 1, 3", f"{root}, {child}, 4, 4", f"{child}, {other}, 1, 3", f"{child}, {child}, 4, 4",
+            f"99, {root}, 1, 3",
+            # another branch's facts, more or less than the parent saw, another stretch of them
+            f"{at_four}, {other}, 1, 3", f"{at_four}, {root}, 1, 4", f"{at_four}, {root}, 1, 2",
+            f"{at_four}, {root}, 2, 3", f"{at_four}, {child}, 4, 3", f"{at_four}, {child}, 4, 5", f"{at_four}, {child}, 3, 4",
+            f"{at_four}, {root}, 4, 4", f"{at_four}, {child}, 1, 3",
+            # past where it begins, and the parent's facts after that
+            f"{at_two}, {root}, 1, 3", f"{at_two}, {child}, 4, 2", f"{at_two}, {child}, 4, 4",
+        )
+    ])  # fmt: skip
+    for row in ((at_two, root, 1, 2), (at_four, root, 1, 3), (at_four, child, 4, 4)):
+        file.insert("ancestry", **dict(zip(("branch_pk", "ancestor_pk", "first_seq", "last_seq"), row, strict=True)))
+    file.fact(begins(child, 4), "late")
+    late = file.one("SELECT max(branch_pk) FROM branch")
+    all_refused(file, "FACT_CONFLICT", [f"INSERT INTO ancestry VALUES({late}, {root}, 1, 3)"])
+
+
+def test_a_branch_goes_on_from_a_branch_of_its_session(file: SchemaFile) -> None:
+    root = with_log(file)
+    short = file.branch_from(root, 1)
+    file.branch_from(root, 3)  # what this one sees, the other does not
+    all_refused(file, "FACT_CONFLICT", [
+        f"""INSERT INTO branch(session_pk, parent_pk, first_seq, head_seq, head_hash)
+            SELECT 1, {short}, 4, 3, hash FROM fact WHERE seq = 3"""
+    ])  # fmt: skip
+    pk = file.session("t")
+    copy = f"SELECT {pk}, {root}, head_seq + 1, head_seq, head_hash FROM branch WHERE branch_pk = {root}"
+    all_refused(file, "FACT_CONFLICT", [
+        f"{verb} INTO branch(session_pk, parent_pk, first_seq, head_seq, head_hash) {copy}" for verb in VERBS
+    ])  # fmt: skip
