@@ -414,15 +414,21 @@ END;
 -- session's own channel. Bad input is refused by name; a known request_id is ignored; caps never refuse.
 CREATE TRIGGER event_in_insert INSTEAD OF INSERT ON event_in BEGIN
   SELECT CASE
-    WHEN NEW.type IS NULL OR typeof(NEW.type) <> 'text' OR trim(NEW.type) = ''
-      THEN RAISE(ABORT, 'thence:BAD_INPUT type must be a non-empty text')
+    -- no cap counts these two texts
+    WHEN typeof(NEW.type) <> 'text' OR length(CAST(NEW.type AS BLOB)) > 200 OR trim(NEW.type) = ''
+      OR instr(NEW.type, char(0)) > 0
+      OR NEW.type GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+      THEN RAISE(ABORT, 'thence:BAD_INPUT type must be a text of 1 to 200 bytes, not blank, no control characters')
     WHEN NEW.payload IS NULL OR typeof(NEW.payload) <> 'text' OR NOT json_valid(NEW.payload)
       OR instr(NEW.payload, char(0)) > 0
       THEN RAISE(ABORT, 'thence:BAD_INPUT payload must be JSON text')
     WHEN json_type(NEW.payload) <> 'object'
       THEN RAISE(ABORT, 'thence:BAD_INPUT payload must be a JSON object')
-    WHEN typeof(NEW.request_id) NOT IN ('null', 'text') OR NEW.request_id = ''
-      THEN RAISE(ABORT, 'thence:BAD_INPUT request_id must be a non-empty text or absent')
+    WHEN NEW.request_id IS NOT NULL AND (
+        typeof(NEW.request_id) <> 'text' OR length(CAST(NEW.request_id AS BLOB)) > 1000 OR trim(NEW.request_id) = ''
+        OR instr(NEW.request_id, char(0)) > 0
+        OR NEW.request_id GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*')
+      THEN RAISE(ABORT, 'thence:BAD_INPUT request_id must be absent, or a text as type, of 1 to 1000 bytes')
     -- SQLite reads bytes that are no UTF-8 as U+FFFD (most of them: readers decode what slips through)
     WHEN NEW.type || NEW.payload || coalesce(NEW.request_id, '') GLOB '*' || char(65533) || '*'
       AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65533)) = 0

@@ -9,6 +9,9 @@ from .errors import SessionConfiguration
 
 TAG_NAMES = ("tenant_id", "principal", "agent_template_id", "correlation_id")
 MAX_ID_BYTES = 1024 * 1024
+MAX_EVENT_TYPE_BYTES = 200
+MAX_REQUEST_ID_BYTES = 1000
+"""Both as the view `event_in` has them: no cap of what is kept counts these texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,12 @@ class DurableMemoryBinding:
     scope: str
 
 
-def check_id(value: object, field: str) -> str:
+def check_id(value: object, field: str, limit: int = MAX_ID_BYTES) -> str:
     """Return ``value`` if it may be an id.
 
     Raises:
         TypeError: it is not a string.
-        SessionConfiguration: blank, a control character (NUL, newline, ...), a lone surrogate or over 1 MiB.
+        SessionConfiguration: blank, a control character (NUL, newline, ...), a lone surrogate or over ``limit`` bytes (1 MiB).
     """
     if not isinstance(value, str):
         raise TypeError(f"'{field}' must be a string, not {type(value).__name__}")
@@ -55,8 +58,8 @@ def check_id(value: object, field: str) -> str:
         check_text(value, field)
     except ValueError as error:
         raise SessionConfiguration(field, str(error)) from None
-    if len(value.encode()) > MAX_ID_BYTES:
-        raise SessionConfiguration(field, f"must be at most {MAX_ID_BYTES} bytes")
+    if len(value.encode()) > limit:
+        raise SessionConfiguration(field, f"must be at most {limit} bytes")
     return value
 
 

@@ -181,7 +181,8 @@ class Session(SessionViews):
         :meth:`passivate`).
 
         Raises:
-            ValueError, TypeError: no type, no JSON object as payload, or a cluster event without one of its fields.
+            ValueError, TypeError: no type, or one of more than 200 bytes; no JSON object as payload; or a cluster event
+                without one of its fields.
         """
         self._do(ops.emit(self._core, ops.check_event(event)))
 
@@ -224,7 +225,7 @@ class Session(SessionViews):
 
         Args:
             text: what to say; not blank, at most 16 MiB of UTF-8.
-            request_id: makes it safe to say it again: a request that the session knows is ignored. A request is known
+            request_id: at most 1,000 bytes; makes it safe to say it again: a request that the session knows is ignored. A request is known
                 as long as its run is kept, or a message that was not compacted away carries it.
 
         Returns:

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from thence.host.operations import check_event
+from thence.identity import MAX_EVENT_TYPE_BYTES, MAX_REQUEST_ID_BYTES
+
 from .schema_kit import SchemaFile, refused
 
-LATIN, CUT = b'{"a":"caf\xe9"}', b'{"a":"\xe2\x82"}'
+LATIN, CUT = b'{"a":"caf\xe9"}', b'{"a":"\xf0\x9f\x98"}'
 """What is no UTF-8: the first SQLite can tell, the second it cannot."""
 
 
@@ -48,3 +51,30 @@ def test_what_is_utf8_is_never_refused(file: SchemaFile) -> None:
         ):
             file.event_in(session_id="s", **said)
     assert file.count("event") == 18
+
+
+BAD_NAMES = ("", " ", "  ", "\0", "a\0", "\0a", "a\nb", "\n\t", "\x01", "\x1f", "a\x7f", "\x80", "é\x9f")
+GOOD_NAMES = ("a", " a ", "é", "a b", "\xa0", "€", "😀", "-", "]", "^")
+
+
+def test_names_have_a_length_and_no_control_characters(file: SchemaFile) -> None:
+    """No cap counts them: without a length of their own the file could grow without end."""
+    file.session("s", owner=None)
+    before = file.dump()
+    for field, most in (("type", MAX_EVENT_TYPE_BYTES), ("request_id", MAX_REQUEST_ID_BYTES)):
+        for name in (*BAD_NAMES, "x" * (most + 1), "é" * (most // 2) + "x", "x" * most + "\0"):
+            with refused(f"BAD_INPUT {field}"):
+                file.event_in(session_id="s", **{field: name})
+            assert file.dump() == before, (field, name)
+    for field, most in (("type", MAX_EVENT_TYPE_BYTES), ("request_id", MAX_REQUEST_ID_BYTES)):
+        for name in (*GOOD_NAMES, "x" * most, "é" * (most // 2)):
+            file.event_in(session_id="s", **{field: name})
+    assert file.count("event") == 2 * (len(GOOD_NAMES) + 2)
+
+
+def test_the_library_takes_the_same_names() -> None:
+    for name in (*BAD_NAMES, "x" * 201, "é" * 101):
+        with pytest.raises(ValueError, match="'?type'?"):
+            check_event({"type": name, "payload": {}})
+    for name in ("a", " a ", "é", "€", "😀", "x" * 200, "é" * 100):
+        assert check_event({"type": name, "payload": {}}).type == name

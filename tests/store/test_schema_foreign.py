@@ -62,7 +62,8 @@ def test_a_branch_sees_what_its_parent_saw_where_it_begins(file: SchemaFile) -> 
             f"99, {root}, 1, 3",
             # another branch's facts, more or less than the parent saw, another stretch of them
             f"{at_four}, {other}, 1, 3", f"{at_four}, {root}, 1, 4", f"{at_four}, {root}, 1, 2",
-            f"{at_four}, {root}, 2, 3", f"{at_four}, {child}, 4, 3", f"{at_four}, {child}, 4, 5", f"{at_four}, {child}, 3, 4",
+            f"{at_four}, {root}, 2, 3", f"{at_four}, {child}, 4, 3", f"{at_four}, {child}, 4, 5",
+            f"{at_four}, {child}, 3, 4",
             f"{at_four}, {root}, 4, 4", f"{at_four}, {child}, 1, 3",
             # past where it begins, and the parent's facts after that
             f"{at_two}, {root}, 1, 3", f"{at_two}, {child}, 4, 2", f"{at_two}, {child}, 4, 4",

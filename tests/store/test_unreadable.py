@@ -15,7 +15,7 @@ import pytest
 from thence import Agent, Session, SessionOptions, tool
 from thence.testing import ScriptedModel, call, reply
 
-CUT = b"\xe2\x82"
+CUT = b"\xf0\x9f\x98"
 """Bytes that are no UTF-8 and that SQLite does not notice."""
 PATIENCE_S = 20.0
 

@@ -15,7 +15,7 @@ from ..resume.kit import Again, Tools, calls, done, last_run
 from .kit import C0, Plain, asks, ended_well
 from .test_outcomes import CHARGE, RAN
 
-CUT = b"\xe2\x82"
+CUT = b"\xf0\x9f\x98"
 """Bytes that are no UTF-8 and that SQLite does not notice."""
 UNREADABLE: dict[str, bytes] = {
     "infinite": b'{"approved":true,"outcome":"run","x":1e999}',

@@ -11,7 +11,7 @@ from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
 from ..events import Event, EventPage, NewEvent, check_cluster
 from ..facts import Fact
-from ..identity import TAG_NAMES, check_id
+from ..identity import MAX_EVENT_TYPE_BYTES, TAG_NAMES, check_id
 from ..limits import parse_retention
 from ..log import Log
 from ..pages import PAGE
@@ -229,7 +229,7 @@ def check_event(event: object) -> NewEvent:
 
     Raises:
         TypeError: something else.
-        ValueError: a blank type, a payload that is not a JSON object, or a cluster event without one of its fields.
+        ValueError: a type that is blank or has more than 200 bytes, a payload that is not a JSON object, or a cluster event without one of its fields.
     """
     if isinstance(event, Event | NewEvent):
         kind, payload = event.type, event.payload
@@ -238,7 +238,7 @@ def check_event(event: object) -> NewEvent:
         kind, payload = given.get("type", ""), given.get("payload", {})
     else:
         raise TypeError(f"an event must be an Event or a mapping, not {type(event).__name__}")
-    check_id(kind, "type")
+    check_id(kind, "type", MAX_EVENT_TYPE_BYTES)
     if not isinstance(payload, Mapping):
         raise TypeError("'payload' must be a mapping")
     value = dict(cast("Mapping[str, Json]", payload))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import inbox
 from ..effects import Commit, Flow, Now, Read
-from ..identity import check_id
+from ..identity import MAX_REQUEST_ID_BYTES, check_id
 from .core import SessionCore, check_prompt
 from .operations import current_run, stream_of
 
@@ -13,7 +13,7 @@ def steer(core: SessionCore, text: str, request_id: str | None) -> Flow[bool]:
     """Leave a message for the run that is live. Whether it is, SQLite decides once more as the message is written."""
     check_prompt(text, "text")
     if request_id is not None:
-        check_id(request_id, "request_id")
+        check_id(request_id, "request_id", MAX_REQUEST_ID_BYTES)
     live = yield from current_run(core)
     stream = None if live is None else (yield from stream_of(core, live.id))
     if stream is None:
