@@ -59,7 +59,6 @@ CREATE INDEX session_tenant      ON session(tenant_id)         WHERE tenant_id I
 CREATE INDEX session_principal   ON session(principal)         WHERE principal IS NOT NULL;
 CREATE INDEX session_template    ON session(agent_template_id) WHERE agent_template_id IS NOT NULL;
 CREATE INDEX session_correlation ON session(correlation_id)    WHERE correlation_id IS NOT NULL;
-CREATE INDEX session_owner       ON session(owner)             WHERE owner IS NOT NULL;
 
 -- Options that shape a run, as the caller set them (unset ones are absent), and which callables it had. In a table of
 -- their own so that the counters above can be rewritten without them.
@@ -168,8 +167,9 @@ CREATE TABLE run_identity(
   branch_pk    INTEGER NOT NULL,
   first_seq    INTEGER NOT NULL,
   input_sha256 TEXT NOT NULL,
-  resumed_from INTEGER UNIQUE
+  resumed_from INTEGER
 ) STRICT;
+CREATE UNIQUE INDEX run_identity_resumed ON run_identity(resumed_from) WHERE resumed_from IS NOT NULL;
 CREATE INDEX run_identity_session ON run_identity(session_pk);
 
 CREATE TABLE run(
@@ -312,7 +312,7 @@ CREATE TABLE inbox(
   type       TEXT NOT NULL,
   payload    TEXT NOT NULL CHECK(json_valid(payload))
 ) STRICT;
-CREATE INDEX inbox_session ON inbox(session_pk, inbox_pk);
+CREATE INDEX inbox_session ON inbox(session_pk);
 CREATE INDEX inbox_waiting ON inbox(stream_pk, waiting_no) WHERE kind = 'event';
 
 -- Request ids already taken, remembered as long as their run (those of a session's channel: as long as the window of

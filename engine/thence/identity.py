@@ -46,7 +46,8 @@ def check_id(value: object, field: str, limit: int = MAX_ID_BYTES) -> str:
 
     Raises:
         TypeError: it is not a string.
-        SessionConfiguration: blank, a control character (NUL, newline, ...), a lone surrogate or over ``limit`` bytes (1 MiB).
+        SessionConfiguration: blank, a control character (NUL, newline, ...), a lone surrogate or over ``limit`` bytes
+            (1 MiB).
     """
     if not isinstance(value, str):
         raise TypeError(f"'{field}' must be a string, not {type(value).__name__}")

@@ -19,6 +19,9 @@ from .plan import Params, Query, Row, Rows, Select, SqlValue
 from .runs import Run
 from .writes import BEGINNING, Head
 
+BY_TAG = ("correlation_id", "principal", "tenant_id", "agent_template_id")
+"""Each tag has an index; that of the one which fewest sessions share, as a rule, comes first."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
@@ -90,7 +93,9 @@ def sessions(filters: dict[str, str | None], after_pk: int = 0, limit: int = PAG
     for name in TAG_NAMES:
         params[name] = filters.get(name)
         params[f"any_{name}"] = int(name not in filters)
-    return Query((Select("session_list", params),), lambda rows: [_session(row) for row in rows[0]])
+    by = next((name for name in BY_TAG if filters.get(name) is not None), None)
+    statement = "session_list" if by is None else f"session_list_by_{by}"
+    return Query((Select(statement, params),), lambda rows: [_session(row) for row in rows[0]])
 
 
 def _session(row: Row) -> SessionRow:

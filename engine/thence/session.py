@@ -225,8 +225,8 @@ class Session(SessionViews):
 
         Args:
             text: what to say; not blank, at most 16 MiB of UTF-8.
-            request_id: at most 1,000 bytes; makes it safe to say it again: a request that the session knows is ignored. A request is known
-                as long as its run is kept, or a message that was not compacted away carries it.
+            request_id: at most 1,000 bytes; makes it safe to say it again: a request that the session knows is ignored.
+                A request is known as long as its run is kept, or a message that was not compacted away carries it.
 
         Returns:
             True: a live run was told, now or before under this request. It reads the message unless it fails or is

@@ -76,6 +76,58 @@ WHERE (:any_tenant_id OR s.tenant_id IS :tenant_id) AND (:any_principal OR s.pri
   AND s.session_pk > :after_pk
 ORDER BY s.session_pk LIMIT :limit;
 
+-- name: session_list_by_tenant_id
+-- The same for one tenant_id, by its index.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk
+WHERE s.tenant_id = :tenant_id AND (:any_principal OR s.principal IS :principal)
+  AND (:any_agent_template_id OR s.agent_template_id IS :agent_template_id)
+  AND (:any_correlation_id OR s.correlation_id IS :correlation_id)
+  AND s.session_pk > :after_pk
+ORDER BY s.session_pk LIMIT :limit;
+
+-- name: session_list_by_principal
+-- The same for one principal, by its index.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk
+WHERE s.principal = :principal AND (:any_tenant_id OR s.tenant_id IS :tenant_id)
+  AND (:any_agent_template_id OR s.agent_template_id IS :agent_template_id)
+  AND (:any_correlation_id OR s.correlation_id IS :correlation_id)
+  AND s.session_pk > :after_pk
+ORDER BY s.session_pk LIMIT :limit;
+
+-- name: session_list_by_agent_template_id
+-- The same for one agent_template_id, by its index.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk
+WHERE s.agent_template_id = :agent_template_id AND (:any_tenant_id OR s.tenant_id IS :tenant_id)
+  AND (:any_principal OR s.principal IS :principal)
+  AND (:any_correlation_id OR s.correlation_id IS :correlation_id)
+  AND s.session_pk > :after_pk
+ORDER BY s.session_pk LIMIT :limit;
+
+-- name: session_list_by_correlation_id
+-- The same for one correlation_id, by its index.
+SELECT s.session_pk, s.session_id, s.workspace, s.tenant_id, s.principal, s.agent_template_id, s.correlation_id,
+  s.created_ms, s.live_branch, s.owner, s.fence, s.forked_from, s.max_runs_retained, s.max_events_per_run,
+  s.max_event_bytes_per_run, s.max_trace_events, s.max_terminal_subagent_tasks, s.run_count, o.options, o.requires,
+  o.durable_memory
+FROM session s LEFT JOIN session_option o ON o.session_pk = s.session_pk
+WHERE s.correlation_id = :correlation_id AND (:any_tenant_id OR s.tenant_id IS :tenant_id)
+  AND (:any_principal OR s.principal IS :principal)
+  AND (:any_agent_template_id OR s.agent_template_id IS :agent_template_id)
+  AND s.session_pk > :after_pk
+ORDER BY s.session_pk LIMIT :limit;
+
 -- name: session_interrupted
 -- Sessions whose newest run has not ended: `owner` says who had them last, NULL that it was let go.
 SELECT s.session_id, i.run_id, s.owner

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,33 @@ def test_every_column_of_a_session():
     f.sql("DELETE FROM session_option")
     assert ask(f, "session_get", session_id="b") == [(*row[:-3], None, None, None)]
     assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [(*row[:-3], None, None, None)]
+
+
+BY_TAG = {
+    "tenant_id": "session_list_by_tenant_id", "principal": "session_list_by_principal",
+    "agent_template_id": "session_list_by_agent_template_id", "correlation_id": "session_list_by_correlation_id",
+}  # fmt: skip
+
+
+OTHERS: list[dict[str, Any]] = [
+    {}, {"any_tenant_id": 0, "tenant_id": "t2"}, {"any_principal": 0, "principal": None},
+    {"any_agent_template_id": 0, "agent_template_id": "x"}, {"any_correlation_id": 0, "correlation_id": "x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_sessions_of_one_tag_are_those_of_the_list(name: str):
+    f = neighbours()
+    for pk in range(4, 12):
+        f.session(f"s{pk}", owner=None)
+        tags = [f"t{pk % 2 + 2}", *(None if pk & bit else "x" for bit in (1, 2, 4))]
+        f.sql(f"UPDATE session SET {', '.join(f'{tag} = ?' for tag in TAGS)} WHERE session_pk = ?", *tags, pk)
+    for value in ("t2", "p2", "a2", "c2", "x", "none"):
+        for others in OTHERS:
+            for page in ({}, {"limit": 1}, {"after_pk": B}):
+                given = {**ANY, **others, **page, name: value, f"any_{name}": 0}
+                for turned in (False, True):
+                    assert ask(f, BY_TAG[name], turned, **given) == ask(f, "session_list", turned, **given)
 
 
 @pytest.mark.parametrize(("after", "limit", "found"), [(0, 9, [A, B, C]), (0, 2, [A, B]), (1, 9, [B, C]), (3, 9, [])])

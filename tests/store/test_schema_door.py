@@ -74,7 +74,7 @@ def test_names_have_a_length_and_no_control_characters(file: SchemaFile) -> None
 
 def test_the_library_takes_the_same_names() -> None:
     for name in (*BAD_NAMES, "x" * 201, "é" * 101):
-        with pytest.raises(ValueError, match="'?type'?"):
+        with pytest.raises(ValueError, match="type"):
             check_event({"type": name, "payload": {}})
     for name in ("a", " a ", "é", "€", "😀", "x" * 200, "é" * 100):
         assert check_event({"type": name, "payload": {}}).type == name

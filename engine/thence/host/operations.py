@@ -229,7 +229,8 @@ def check_event(event: object) -> NewEvent:
 
     Raises:
         TypeError: something else.
-        ValueError: a type that is blank or has more than 200 bytes, a payload that is not a JSON object, or a cluster event without one of its fields.
+        ValueError: a type that is blank or has more than 200 bytes, a payload that is not a JSON object, or a cluster
+            event without one of its fields.
     """
     if isinstance(event, Event | NewEvent):
         kind, payload = event.type, event.payload
