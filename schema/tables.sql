@@ -31,7 +31,8 @@ CREATE TABLE file(
 
 -- ------------------------------------------------------------------ sessions
 -- `owner` + `fence`: who may write for this session now. The fence only ever grows; every write of a run carries the
--- one it was claimed with. Caps are NULL when unbounded. The three counters are cumulative: they survive eviction.
+-- one it was claimed with. Caps are NULL when unbounded. `run_count` is cumulative: it survives
+-- eviction. `terminal_tasks` is how many finished tasks are kept.
 CREATE TABLE session(
   session_pk        INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id        TEXT NOT NULL UNIQUE,
@@ -52,7 +53,6 @@ CREATE TABLE session(
   max_trace_events            INTEGER CHECK(max_trace_events >= 0),
   max_terminal_subagent_tasks INTEGER CHECK(max_terminal_subagent_tasks >= 0),
   run_count         INTEGER NOT NULL DEFAULT 0,
-  trace_count       INTEGER NOT NULL DEFAULT 0,
   terminal_tasks    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX session_tenant      ON session(tenant_id)         WHERE tenant_id IS NOT NULL;
@@ -257,6 +257,8 @@ CREATE TABLE delta(
   payload   TEXT NOT NULL
 ) STRICT;
 
+-- Numbered one after the newest that is kept: nobody follows traces by number, so that they begin anew where a cap of 0
+-- keeps none is no loss, and the session's row need not be written for each.
 CREATE TABLE trace(
   id         INTEGER PRIMARY KEY,
   session_pk INTEGER AS (id >> 32) VIRTUAL,

@@ -324,7 +324,6 @@ WHEN NEW.fence IS NOT (SELECT fence FROM session WHERE session_pk = NEW.id >> 32
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST stale fence on a trace');
 END;
 CREATE TRIGGER trace_added AFTER INSERT ON trace BEGIN
-  UPDATE session SET trace_count = max(trace_count, (NEW.id & 4294967295) + 1) WHERE session_pk = NEW.id >> 32;
   DELETE FROM trace WHERE id >= (NEW.id >> 32) << 32
     AND id <= NEW.id - (SELECT max_trace_events FROM session WHERE session_pk = NEW.id >> 32);
 END;

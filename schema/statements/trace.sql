@@ -1,7 +1,8 @@
 -- name: trace_append
--- What one tool run cost, with the next number of its session.
+-- What one tool run cost, numbered after the newest that is kept of its session.
 INSERT INTO trace(id, run_pk, fence, ts_ms, kind, name, payload)
-SELECT session_pk << 32 | trace_count, :run_pk, :fence, :ts_ms, :kind, :name, :payload
+SELECT coalesce((SELECT max(id) + 1 FROM trace WHERE id BETWEEN :session_pk << 32 AND :session_pk << 32 | 4294967295),
+  :session_pk << 32), :run_pk, :fence, :ts_ms, :kind, :name, :payload
 FROM session WHERE session_pk = :session_pk;
 
 -- name: trace_list

@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
         {"session_id": "d", "workspace": "/d", "created_ms": 9, "forked_from": "b", **TAGS, **CAPS},
         {("session", 4): {
             "session_pk": 4, "session_id": "d", "workspace": "/d", "created_ms": 9, "forked_from": "b", "fence": 0,
-            "run_count": 0, "trace_count": 0, "terminal_tasks": 0, **TAGS, **CAPS,
+            "run_count": 0, "terminal_tasks": 0, **TAGS, **CAPS,
         }},
     ),
     "session_go_live": (
@@ -210,7 +210,16 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
                 "id": packed(B, 2), "session_pk": B, "number": 2, "run_pk": RUN, "fence": FENCE, "ts_ms": 9,
                 "kind": "k", "name": "n", "payload": "{}",
             },
-            ("session", B): {"trace_count": 3},
+        },
+    ),
+    "trace_append, the first": (
+        "DELETE FROM trace WHERE session_pk = 2",
+        {"session_pk": B, "run_pk": RUN, "fence": FENCE, "ts_ms": 9, "kind": "k", "name": "n", "payload": "{}"},
+        {
+            ("trace", packed(B, 0)): {
+                "id": packed(B, 0), "session_pk": B, "number": 0, "run_pk": RUN, "fence": FENCE, "ts_ms": 9,
+                "kind": "k", "name": "n", "payload": "{}",
+            },
         },
     ),
     "inbox_add": (

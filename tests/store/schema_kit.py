@@ -192,9 +192,10 @@ class SchemaFile:
         return self.insert("wait", **(row | other))
 
     def trace(self, session_pk: int, **other: Any) -> None:
-        number = int(self.one("SELECT trace_count FROM session WHERE session_pk = ?", session_pk))
+        first = session_pk << 32
+        next_id = self.one("SELECT coalesce(max(id) + 1, ?) FROM trace WHERE session_pk = ?", first, session_pk)
         row: dict[str, Any] = {
-            "id": session_pk << 32 | number, "run_pk": 1, "fence": self.fence(session_pk), "ts_ms": self.now,
+            "id": next_id, "run_pk": 1, "fence": self.fence(session_pk), "ts_ms": self.now,
             "kind": "tool", "name": "t", "payload": "{}",
         }  # fmt: skip
         self.insert("trace", **(row | other))

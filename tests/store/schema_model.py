@@ -54,7 +54,6 @@ class Session:
     waiting: list[Numbered] = field(default_factory=list[Numbered])
     requests: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     traces: list[int] = field(default_factory=list[int])
-    trace_count: int = 0
     tasks: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
 
     def __post_init__(self) -> None:
@@ -136,8 +135,7 @@ class Session:
 
     # ------------------------------------------------------------------ traces and tasks
     def trace(self) -> None:
-        self.traces.append(self.trace_count)
-        self.trace_count += 1
+        self.traces.append(self.traces[-1] + 1 if self.traces else 0)
         cap = self.caps["max_trace_events"]
         while cap is not None and self.traces and len(self.traces) > cap:
             self.traces.pop(0)
@@ -266,7 +264,7 @@ class Pair:
 def kept_by_model(m: Session) -> dict[str, Any]:
     return {
         "runs": [(run, no, status) for run, (no, status) in m.runs.items()],
-        "counts": (m.run_count, m.trace_count, sum(at is not None for at in m.tasks.values())),
+        "counts": (m.run_count, sum(at is not None for at in m.tasks.values())),
         "streams": {name: (s.count, s.taken, s.dropped) for name, s in m.streams.items()},
         "events": sorted((name, e.number, e.size) for name, s in m.streams.items() for e in s.events),
         "waiting": sorted((w.stream, w.number, w.size) for w in m.waiting),
@@ -284,7 +282,7 @@ def kept_by_file(f: SchemaFile, pk: int) -> dict[str, Any]:
                 WHERE t.session_pk = ? ORDER BY 1, 2"""
     return {
         "runs": f.all("SELECT run_pk, run_no, status FROM run WHERE session_pk = ? ORDER BY run_no", pk),
-        "counts": f.all("SELECT run_count, trace_count, terminal_tasks FROM session WHERE session_pk = ?", pk)[0],
+        "counts": f.all("SELECT run_count, terminal_tasks FROM session WHERE session_pk = ?", pk)[0],
         "streams": {name: tuple(counts) for name, *counts in streams},
         "events": f.all(events, pk),
         "waiting": f.all("SELECT stream_pk, waiting_no, bytes FROM inbox WHERE session_pk = ? ORDER BY 1, 2", pk),

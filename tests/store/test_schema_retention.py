@@ -166,19 +166,38 @@ def test_a_lowered_cap_holds_at_the_next_insert_even_if_that_is_not_kept(file: S
     assert file.one("SELECT event_count FROM stream WHERE stream_pk = ?", by_count) == 7
 
 
-def test_event_and_trace_counts_never_go_down(file: SchemaFile) -> None:
+def test_event_counts_never_go_down(file: SchemaFile) -> None:
     pk = file.session()
     run = file.run(pk)
     for _ in range(4):
         file.event(pk, run)
-        file.trace(pk)
     again = "INSERT OR REPLACE INTO event SELECT id, off, ?, fence, ts_ms, type, '[]' FROM event WHERE sequence = 1"
     file.sql(again, 2)
     file.set_caps(pk, max_event_bytes_per_run=1)
     file.sql(again, 9)
-    file.sql("INSERT OR REPLACE INTO trace SELECT id, run_pk, fence, 2, kind, name, '[]' FROM trace WHERE number = 1")
     assert file.one("SELECT event_count FROM stream WHERE stream_pk = ?", run) == 4
-    assert file.one("SELECT trace_count FROM session") == 4
+
+
+def test_traces_are_numbered_after_the_newest_that_is_kept(file: SchemaFile) -> None:
+    """Eviction leaves the newest, so their numbers go on; where none is kept they begin anew, which nobody follows."""
+    before, pk, after = (file.session(name) for name in ("r", "s", "t"))
+    numbers = "SELECT number FROM trace WHERE session_pk = ? ORDER BY id"
+    file.trace(before)
+    file.set_caps(pk, max_trace_events=2)
+    session = file.all("SELECT * FROM session WHERE session_pk = ?", pk)
+    for _ in range(5):
+        file.trace(pk)
+    file.sql("INSERT OR REPLACE INTO trace SELECT id, run_pk, fence, 2, kind, name, '[]' FROM trace WHERE number = 3")
+    file.trace(after)
+    assert file.all("SELECT * FROM session WHERE session_pk = ?", pk) == session, "its row was not written"
+    file.trace(pk)
+    assert file.all(numbers, pk) == [(4,), (5,)]
+    file.set_caps(pk, max_trace_events=0)
+    file.trace(pk)
+    assert file.all(numbers, pk) == []
+    file.set_caps(pk, max_trace_events=None)
+    file.trace(pk)
+    assert file.all(numbers, pk) == file.all(numbers, before) == [(0,)]
 
 
 def test_only_a_run_that_can_go_on_is_exempt(file: SchemaFile) -> None:
