@@ -36,12 +36,15 @@ SELECT w.wait_id, CAST(a.value AS BLOB), CAST(a.by AS BLOB), a.expired FROM wait
 WHERE w.session_pk = :session_pk AND w.closed_ms IS NULL ORDER BY w.wait_pk;
 
 -- name: wait_list
--- Waits that are not closed, of one session or of all, of one run or of all.
+-- Waits that are not closed, of one session or of all, of one run or of all: by the index of the open ones, however
+-- many were closed.
 SELECT s.session_id, i.run_id, w.wait_id, w.kind, w.subject, w.digest, w.deadline_ms, w.opened_ms, w.closed_ms,
   CAST(w.payload AS BLOB), CAST(a.value AS BLOB), CAST(a.by AS BLOB)
-FROM wait w JOIN session s ON s.session_pk = w.session_pk JOIN run_identity i ON i.run_pk = w.run_pk
+FROM wait w INDEXED BY wait_open
+CROSS JOIN session s ON s.session_pk = w.session_pk JOIN run_identity i ON i.run_pk = w.run_pk
 LEFT JOIN wait_answer a ON a.wait_pk = w.wait_pk
-WHERE w.closed_ms IS NULL AND (:session_pk IS NULL OR w.session_pk = :session_pk)
+WHERE w.closed_ms IS NULL
+  AND w.session_pk BETWEEN coalesce(:session_pk, 1) AND coalesce(:session_pk, 9223372036854775807)
   AND (:run_id IS NULL OR i.run_id = :run_id)
 ORDER BY w.wait_pk;
 
