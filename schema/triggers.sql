@@ -108,6 +108,9 @@ CREATE TRIGGER session_fence BEFORE UPDATE OF session_pk, session_id, fence ON s
 WHEN NEW.fence < OLD.fence OR NEW.session_pk IS NOT OLD.session_pk OR NEW.session_id IS NOT OLD.session_id BEGIN
   SELECT RAISE(ABORT, 'thence:OWNERSHIP_LOST a fence only grows');
 END;
+CREATE TRIGGER session_runs BEFORE UPDATE OF run_count ON session WHEN NEW.run_count < OLD.run_count BEGIN
+  SELECT RAISE(ABORT, 'thence:RUN_EXISTS the number of runs only grows');
+END;
 CREATE TRIGGER session_deleted AFTER DELETE ON session BEGIN
   DELETE FROM fact WHERE id IN (SELECT f.id FROM branch b JOIN fact f
     ON f.id BETWEEN b.branch_pk << 32 AND b.branch_pk << 32 | 4294967295 WHERE b.session_pk = OLD.session_pk);
@@ -279,6 +282,16 @@ CREATE TRIGGER run_deleted AFTER DELETE ON run BEGIN
 END;
 
 -- ------------------------------------------------------------------ events: numbered by their stream, FIFO by count and bytes
+CREATE TRIGGER stream_no_replace BEFORE INSERT ON stream
+WHEN EXISTS(SELECT 1 FROM stream WHERE stream_pk = NEW.stream_pk) BEGIN
+  SELECT RAISE(ABORT, 'thence:STREAM_EXISTS this stream has its numbers');
+END;
+-- What events that wait count by; the counters of numbered events are moved with each of these, and are not guarded.
+CREATE TRIGGER stream_waiting BEFORE UPDATE OF stream_pk, session_pk, waiting_count, waiting_bytes, waiting_dropped ON stream
+WHEN NEW.stream_pk IS NOT OLD.stream_pk OR NEW.session_pk IS NOT OLD.session_pk OR NEW.waiting_count < OLD.waiting_count
+  OR NEW.waiting_bytes < OLD.waiting_bytes OR NEW.waiting_dropped < OLD.waiting_dropped BEGIN
+  SELECT RAISE(ABORT, 'thence:STREAM_EXISTS the numbers of a stream only grow');
+END;
 CREATE TRIGGER stream_deleted AFTER DELETE ON stream BEGIN
   DELETE FROM event   WHERE id BETWEEN OLD.stream_pk << 32 AND OLD.stream_pk << 32 | 4294967295;
   DELETE FROM delta   WHERE id BETWEEN OLD.stream_pk << 32 AND OLD.stream_pk << 32 | 4294967295;
@@ -296,7 +309,7 @@ END;
 CREATE TRIGGER event_too_large AFTER INSERT ON event
 WHEN NEW.bytes > (SELECT s.max_event_bytes_per_run FROM stream t JOIN session s ON s.session_pk = t.session_pk
                   WHERE t.stream_pk = NEW.id >> 32) BEGIN
-  UPDATE stream SET event_count = max(event_count, (NEW.id & 4294967295) + 1), last_ms = NEW.ts_ms
+  UPDATE stream SET event_count = max(event_count, (NEW.id & 4294967295) + 1), last_ms = max(last_ms, NEW.ts_ms)
     WHERE stream_pk = NEW.id >> 32;
   DELETE FROM event WHERE id = NEW.id;
   DELETE FROM event WHERE id >= (NEW.id >> 32) << 32 AND id < (
@@ -308,8 +321,8 @@ END;
 CREATE TRIGGER event_added AFTER INSERT ON event
 WHEN (NEW.bytes > (SELECT s.max_event_bytes_per_run FROM stream t JOIN session s ON s.session_pk = t.session_pk
                    WHERE t.stream_pk = NEW.id >> 32)) IS NOT 1 BEGIN
-  UPDATE stream SET event_count = max(event_count, (NEW.id & 4294967295) + 1), event_bytes = NEW.off + NEW.bytes,
-    last_ms = NEW.ts_ms WHERE stream_pk = NEW.id >> 32;
+  UPDATE stream SET event_count = max(event_count, (NEW.id & 4294967295) + 1),
+    event_bytes = max(event_bytes, NEW.off + NEW.bytes), last_ms = max(last_ms, NEW.ts_ms) WHERE stream_pk = NEW.id >> 32;
   DELETE FROM event WHERE id >= (NEW.id >> 32) << 32 AND id < (
     SELECT max(coalesce(NEW.id + 1 - s.max_events_per_run, 0 - 9223372036854775807),
                CASE WHEN NEW.off + NEW.bytes > s.max_event_bytes_per_run THEN

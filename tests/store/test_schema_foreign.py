@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .schema_kit import SchemaFile
+from .schema_kit import SchemaFile, padded
 from .test_schema_log import VERBS, all_refused, with_log
 
 
@@ -89,3 +89,47 @@ def test_a_branch_goes_on_from_a_branch_of_its_session(file: SchemaFile) -> None
     all_refused(file, "FACT_CONFLICT", [
         f"{verb} INTO branch(session_pk, parent_pk, first_seq, head_seq, head_hash) {copy}" for verb in VERBS
     ])  # fmt: skip
+
+
+def test_the_number_of_runs_only_grows(file: SchemaFile) -> None:
+    pk = file.session(max_runs_retained=1)
+    for _ in range(3):
+        file.end_run(file.run(pk))
+    all_refused(file, "RUN_EXISTS", [
+        f"UPDATE {clause} session SET run_count = {count}"
+        for clause in ("", "OR IGNORE", "OR REPLACE") for count in (0, 2, -1)
+    ])  # fmt: skip
+    file.sql("UPDATE session SET run_count = run_count")
+    file.run(pk)
+    assert file.one("SELECT run_count FROM session") == 4
+
+
+def test_a_stream_does_not_begin_anew(file: SchemaFile) -> None:
+    pk = file.session("s", max_events_per_run=2)
+    run = file.run(pk, "r")
+    for number in range(4):
+        file.event(pk, run, padded(2 + number))
+        file.event_in(run_id="r", payload=padded(2 + number))
+    counts = "event_count, event_bytes, last_ms, waiting_count, waiting_bytes, waiting_dropped"
+    assert file.all(f"SELECT {counts} FROM stream WHERE stream_pk = ?", run) == [(4, 14, 1000, 4, 14, 2)]
+    all_refused(file, "STREAM_EXISTS", [
+        *(f"{verb} INTO stream(stream_pk, session_pk) VALUES({run}, {pk})" for verb in VERBS),
+        *(f"UPDATE {clause} stream SET {change} WHERE stream_pk = {run}"
+          for clause in ("", "OR IGNORE", "OR REPLACE")
+          for change in ("waiting_count = 3", "waiting_bytes = 13", "waiting_dropped = 1", f"stream_pk = {-pk}",
+                         "stream_pk = 99", "session_pk = 99")),
+    ])  # fmt: skip
+    file.sql("UPDATE stream SET waiting_count = waiting_count")
+
+
+def test_an_event_with_wrong_numbers_moves_no_counter_back(file: SchemaFile) -> None:
+    pk = file.session()
+    run = file.run(pk)
+    for _ in range(3):
+        file.event(pk, run, padded(9))
+    row = {"bytes": 9, "fence": file.fence(pk), "type": "t", "payload": padded(9)}
+    counts = "SELECT event_count, event_bytes, last_ms FROM stream WHERE stream_pk = ?"
+    for cap in (None, 1):
+        file.set_caps(pk, max_event_bytes_per_run=cap)
+        file.insert("event", "INSERT OR REPLACE", id=run << 32 | 2, off=-5_000_000_000, ts_ms=1, **row)
+        assert file.all(counts, run) == [(3, 27, 1000)]
