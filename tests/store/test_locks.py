@@ -98,6 +98,29 @@ def test_an_interrupt_at_the_gate_leaves_it_open(tmp_path, monkeypatch):
         gate.forget()
 
 
+def test_a_stopped_holder_of_the_gate_costs_a_moment_and_not_each_commit(tmp_path, open_store, say, monkeypatch):
+    store = open_store()
+    held = Gate(tmp_path / "a.db")
+    held.enter()
+    started = time.monotonic()
+    for number in range(12):
+        store.commit(say.add(f"a{number}"))
+    assert time.monotonic() - started < 8
+    # the gate is in use again as soon as it is free, and waited for once more after a while
+    held.leave()
+    store.commit(say.add("b"))
+    held.enter()
+    monkeypatch.setattr(locks, "GATE_REST_S", 0.0)
+    other = Gate(tmp_path / "a.db")
+    for _ in range(2):
+        started = time.monotonic()
+        other.enter()
+        other.leave()
+        assert time.monotonic() - started > 0.5
+    for gate in (held, other):
+        gate.forget()
+
+
 def test_no_gate_can_be_made(tmp_path, say):
     (tmp_path / "a.db-gate").mkdir()
     store = SqliteStore(tmp_path / "a.db", "me")

@@ -23,6 +23,10 @@ _portable: bool = sys.platform == "win32"
 GATE_WAIT_S = 1.0
 """Longest wait for a turn: the gate is for fairness, a stopped process must not stop the others."""
 
+GATE_REST_S = 10.0
+"""After a wait in vain, so long nobody waits for the gate again: a process that was stopped with it in its hand must cost
+the others a moment, not a moment for each commit."""
+
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Take the lock on an open file, or return False when somebody else has it. Never waits.
@@ -210,6 +214,7 @@ class Gate:
         following, turn = gate_paths(path)
         self.held = self._following = False
         self._next = self._turn = -1
+        self._resting_until = 0.0
         try:
             self._next, self._turn = open_private(following), open_private(turn)
         except OSError:
@@ -217,19 +222,31 @@ class Gate:
             self.forget()
 
     def enter(self) -> None:
-        """Wait for our turn, at most :data:`GATE_WAIT_S`, then go on whatever came of it."""
+        """Wait for our turn, at most :data:`GATE_WAIT_S` for each lock, then go on whatever came of it."""
         if self._turn < 0 or self.held:
             return
         # said before it is so: an interrupt may come between, and giving back what we do not hold does no harm
         self.held = self._following = True
         try:
-            if try_lock(self._next) or _wait(self._next, 0.0005):
+            if try_lock(self._next) or self._wait(self._next, 0.0005):
                 if not try_lock(self._turn):
-                    _wait(self._turn, 0.0001)
+                    self._wait(self._turn, 0.0001)
                 unlock(self._next)
                 self._following = False
         except OSError:
             self.forget()
+
+    def _wait(self, descriptor: int, pause_s: float) -> bool:
+        now = time.monotonic()
+        if now < self._resting_until:
+            return False
+        while time.monotonic() < now + GATE_WAIT_S:
+            time.sleep(pause_s)
+            if try_lock(descriptor):
+                return True
+            pause_s = min(pause_s * 1.5, 0.005)
+        self._resting_until = time.monotonic() + GATE_REST_S
+        return False
 
     def leave(self) -> None:
         """Let the next one in. Does nothing when the gate is not held."""
@@ -250,13 +267,3 @@ class Gate:
         for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
-
-
-def _wait(descriptor: int, pause_s: float) -> bool:
-    deadline = time.monotonic() + GATE_WAIT_S
-    while time.monotonic() < deadline:
-        time.sleep(pause_s)
-        if try_lock(descriptor):
-            return True
-        pause_s = min(pause_s * 1.5, 0.005)
-    return False
