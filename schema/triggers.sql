@@ -239,6 +239,11 @@ CREATE TRIGGER run_no_replace BEFORE INSERT ON run
 WHEN EXISTS(SELECT 1 FROM run WHERE run_pk = NEW.run_pk OR (session_pk = NEW.session_pk AND run_no = NEW.run_no)) BEGIN
   SELECT RAISE(ABORT, 'thence:RUN_EXISTS this run has its row');
 END;
+-- With another number it could take another run's place, which no delete trigger sees.
+CREATE TRIGGER run_no_move BEFORE UPDATE OF run_pk, session_pk, run_no ON run
+WHEN NEW.run_pk IS NOT OLD.run_pk OR NEW.session_pk IS NOT OLD.session_pk OR NEW.run_no IS NOT OLD.run_no BEGIN
+  SELECT RAISE(ABORT, 'thence:RUN_EXISTS a run stays where it is');
+END;
 CREATE TRIGGER run_terminal_is_final BEFORE UPDATE OF status ON run
 WHEN OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status IS NOT OLD.status BEGIN
   SELECT RAISE(IGNORE);
@@ -447,8 +452,9 @@ CREATE TRIGGER event_in_insert INSTEAD OF INSERT ON event_in BEGIN
       AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65534)) = 0
       AND instr(NEW.type || NEW.payload || coalesce(NEW.request_id, ''), char(65535)) = 0
       THEN RAISE(ABORT, 'thence:BAD_INPUT type, payload and request_id must be UTF-8')
-    WHEN typeof(NEW.ts_ms) NOT IN ('null', 'integer')
-      THEN RAISE(ABORT, 'thence:BAD_INPUT ts_ms must be whole milliseconds or absent')
+    -- times of a stream never go back: one far ahead would be that of all that come later
+    WHEN NEW.ts_ms IS NOT NULL AND (typeof(NEW.ts_ms) <> 'integer' OR NEW.ts_ms NOT BETWEEN 0 AND 253402300799999)
+      THEN RAISE(ABORT, 'thence:BAD_INPUT ts_ms must be absent, or milliseconds from the year 1970 to 9999')
     WHEN NEW.run_id IS NULL AND NEW.session_id IS NULL
       THEN RAISE(ABORT, 'thence:BAD_INPUT run_id or session_id must be given')
     WHEN NEW.run_id IS NULL AND NOT EXISTS(SELECT 1 FROM session WHERE session_id = NEW.session_id)

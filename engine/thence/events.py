@@ -73,7 +73,8 @@ class Event:
     """One event as a reader gets it.
 
     ``metadata`` holds ``run_id``, ``session_id``, ``sequence`` (None for provisional ones), ``timestamp_ms`` and the
-    tags that are set. ``damaged`` marks a row whose payload could not be read; its ``payload`` is then empty.
+    tags that are set. ``damaged`` marks a row whose payload could not be read; its ``payload`` is then
+    the text that it is, as ``{"unreadable": text}``.
     """
 
     type: str

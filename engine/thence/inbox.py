@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .events import NewEvent
 from .plan import Op, Params, Plan, Query, Select
-from .rows import encode_row, read_payload, read_text
+from .rows import encode_row, read_payload, read_text, readable
 from .writes import RunIds
 
 PAGE = 256
@@ -26,7 +26,7 @@ class InboxRow:
 
     def event(self) -> NewEvent:
         """A waiting event, as live readers see it once it is recorded."""
-        return NewEvent(read_text(self.type), read_payload(self.payload) or {})
+        return NewEvent(read_text(self.type), readable(self.payload))
 
     def deadline_ms(self) -> int | None:
         """Until when running tools may land, where it was said: Unix epoch milliseconds."""

@@ -101,6 +101,9 @@ def sessions(filters: dict[str, str | None], after_pk: int = 0, limit: int = PAG
 def _session(row: Row) -> SessionRow:
     if not isinstance(row[2], str) or not isinstance(row[8], int):
         raise StoreError(f"the row of session '{row[1]}' cannot be read; {RESTORE}")
+    options: Any = orjson.loads(row[18])
+    if not isinstance(options, dict):
+        raise StoreError(f"the options of session '{row[1]}' cannot be read; {RESTORE}")
     memory = None if row[20] is None else DurableMemoryBinding(**orjson.loads(row[20]))
     return SessionRow(
         session_pk=row[0],
@@ -114,7 +117,7 @@ def _session(row: Row) -> SessionRow:
         forked_from=row[11],
         retention=Retention(**dict(zip(RETENTION_NAMES, row[12:17], strict=True))),
         run_count=row[17],
-        options=orjson.loads(row[18]),
+        options=options,
         requires=tuple(orjson.loads(row[19])),
         durable_memory=memory,
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, cast
 
 import orjson
 
 from .canonical import loads
+
+UNREADABLE = "unreadable"
+"""The one entry that is shown of a payload that cannot be read: its text."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
@@ -47,15 +51,27 @@ def read_text(data: bytes) -> str:
 
 
 def read_payload(data: bytes) -> dict[str, Any] | None:
-    """An event's payload, or None when it cannot be read: one damaged row must not hide the others."""
+    """A JSON object that another program may have written, integers exact; None when it cannot be read: one damaged row
+    must not hide the others."""
     try:
-        text = data.decode()
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            value = loads(text)
-        if isinstance(value, dict):
-            return value  # pyright: ignore[reportUnknownVariableType]
+        # orjson makes a float of an integer that 64 bits do not hold
+        value = loads(data.decode()) if _LONG.search(data) else _fast(data)
     except ValueError:
         return None
-    return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+_LONG = re.compile(rb"[0-9]{19}")
+
+
+def _fast(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return loads(data.decode())
+
+
+def readable(data: bytes) -> dict[str, Any]:
+    """The same, for eyes: what cannot be read is shown as the text that it is."""
+    value = read_payload(data)
+    return {UNREADABLE: read_text(data)} if value is None else value

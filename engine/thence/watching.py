@@ -8,7 +8,7 @@ from typing import Any
 
 from .events import Event, EventPage, NewEvent, page_of
 from .plan import Params, Query, Row, Rows, Select
-from .rows import read_payload, read_text
+from .rows import read_payload, read_text, readable
 from .runs import TraceEvent
 
 PIECES = 1000
@@ -35,7 +35,7 @@ def _event(row: Row, metadata: dict[str, Any]) -> Event:
     sequence, kind, ts_ms, data = row
     payload = read_payload(data)
     where = {**metadata, "sequence": sequence, "timestamp_ms": ts_ms}
-    return Event(read_text(kind), payload or {}, where, damaged=payload is None)
+    return Event(read_text(kind), readable(data) if payload is None else payload, where, damaged=payload is None)
 
 
 def stream_end(stream_pk: int) -> Query[tuple[str, bool, str | None] | None]:
@@ -52,7 +52,7 @@ def deltas(stream_pk: int, after: int, limit: int = PIECES) -> Query[list[tuple[
     return Query(
         (Select("delta_list", params),),
         lambda rows: [
-            (n, read_text(step), NewEvent(read_text(kind), read_payload(data) or {})) for n, step, kind, data in rows[0]
+            (n, read_text(step), NewEvent(read_text(kind), readable(data))) for n, step, kind, data in rows[0]
         ],
     )
 
@@ -61,7 +61,7 @@ def traces(session_pk: int) -> Query[list[TraceEvent]]:
     """Traces of a session that are kept, oldest first."""
     return Query(
         (Select("trace_list", {"session_pk": session_pk}),),
-        lambda rows: [TraceEvent(n, run_id, ts, read_payload(data) or {}) for n, run_id, ts, data in rows[0]],
+        lambda rows: [TraceEvent(n, run_id, ts, readable(data)) for n, run_id, ts, data in rows[0]],
     )
 
 

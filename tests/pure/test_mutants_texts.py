@@ -15,7 +15,7 @@ from thence.canonical import NotJson, check_text, dumps, dumps_checked, loads, l
 from thence.codec import decode, encode
 from thence.errors import UnknownCriticalFact
 from thence.facts import Answered, Asked, Call, Configured, Data, File, Payload, Returned, Text
-from thence.rows import encode_row, read_payload
+from thence.rows import encode_row, read_payload, readable
 
 KIB = 1024
 SHA = "ab" * 32
@@ -128,6 +128,23 @@ def test_a_row_never_says_null_for_what_is_no_json(bad: float, wrap: Callable[[f
 )  # fmt: skip
 def test_a_damaged_payload_is_none(data: bytes, value: dict[str, Any] | None):
     assert read_payload(data) == value
+    assert readable(data) == ({"unreadable": data.decode(errors="replace")} if value is None else value)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [2**64 - 1, 2**64, 2**70, -(2**63), -(2**63) - 1, 10**18, 10**19 - 1, 10**29 + 1, 10**3999],
+)
+def test_integers_of_a_payload_are_exact(number: int):
+    value = read_payload(b'{"a":[%d]}' % number)
+    assert value == {"a": [number]} and type(value["a"][0]) is int
+
+
+@pytest.mark.parametrize("text", ["1e999", '"\\ud800"', "9" * 5000, "[" * 1500 + "]" * 1500])
+def test_json_that_python_does_not_take_is_shown_as_its_text(text: str):
+    data = f'{{"a":{text}}}'
+    assert read_payload(data.encode()) is None
+    assert readable(data.encode()) == {"unreadable": data}
 
 
 def test_an_unknown_kind_is_named():

@@ -81,11 +81,11 @@ def test_an_interrupt_at_the_gate_leaves_it_open(tmp_path, monkeypatch):
     holder, interrupted, third = (Gate(tmp_path / "a.db") for _ in range(3))
     holder.enter()
 
-    def interrupt(descriptor: int, pause_s: float) -> bool:
+    def interrupt(gate: Gate, descriptor: int, pause_s: float) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "_wait", interrupt)
+        patch.setattr(Gate, "_wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             interrupted.enter()
     interrupted.leave()

@@ -78,3 +78,14 @@ def test_the_library_takes_the_same_names() -> None:
             check_event({"type": name, "payload": {}})
     for name in ("a", " a ", "é", "€", "😀", "x" * 200, "é" * 100):
         assert check_event({"type": name, "payload": {}}).type == name
+
+
+def test_a_time_is_one_that_a_calendar_has(file: SchemaFile) -> None:
+    """Times of a stream never go back: one far ahead would be that of everything said later."""
+    file.session("s", owner=None)
+    for ts_ms in (-1, -(2**63), 253_402_300_800_000, 2**63 - 1):
+        with refused("BAD_INPUT ts_ms"):
+            file.event_in(session_id="s", ts_ms=ts_ms)
+    for ts_ms in (0, 253_402_300_799_999):
+        file.event_in(session_id="s", ts_ms=ts_ms)
+    assert file.all("SELECT at FROM events") == [("1970-01-01T00:00:00.000Z",), ("9999-12-31T23:59:59.999Z",)]

@@ -133,3 +133,16 @@ def test_an_event_with_wrong_numbers_moves_no_counter_back(file: SchemaFile) -> 
         file.set_caps(pk, max_event_bytes_per_run=cap)
         file.insert("event", "INSERT OR REPLACE", id=run << 32 | 2, off=-5_000_000_000, ts_ms=1, **row)
         assert file.all(counts, run) == [(3, 27, 1000)]
+
+
+def test_a_run_stays_where_it_is(file: SchemaFile) -> None:
+    pk, other = file.session("s"), file.session("t")
+    runs = [file.run(pk), file.run(pk), file.run(other)]
+    for recursive in (True, False):
+        file.sql(f"PRAGMA recursive_triggers = {recursive:d}")
+        all_refused(file, "RUN_EXISTS", [
+            f"UPDATE {clause} run SET {change} WHERE run_pk = {runs[0]}"
+            for clause in ("", "OR IGNORE", "OR REPLACE")
+            for change in ("run_no = 1", "run_no = 9", f"run_pk = {runs[1]}", "run_pk = 99", f"session_pk = {other}")
+        ])  # fmt: skip
+    file.sql("UPDATE run SET run_no = run_no, updated_ms = 5")

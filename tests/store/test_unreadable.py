@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from thence import Agent, Session, SessionOptions, tool
+from thence.errors import StoreError
 from thence.testing import ScriptedModel, call, reply
 
 CUT = b"\xf0\x9f\x98"
@@ -95,7 +96,8 @@ def assert_shown(session: Session, shown: str, value: Any) -> None:
     found = [event for event in events if event.type in (shown, "note")]
     assert [event.type for event in found] == [shown, "note"]
     assert found[0].damaged == (value is None)
-    assert value is None or found[0].payload == value
+    raw = SAID["payload"][1].decode(errors="replace")
+    assert found[0].payload == ({"unreadable": raw} if value is None else value)
     assert found[1].payload == {"n": 2}
     page = session.run_event_page("r")
     assert page is not None and page.events == tuple(events)
@@ -154,4 +156,15 @@ def test_a_trace_or_a_piece_that_is_no_text_hides_no_others(db: Path):
         session.send("Go.", run_id="r")
         with plain(db) as other:
             other.execute("UPDATE trace SET payload = CAST(? AS TEXT) WHERE number = 0", (b'{"n":"' + CUT + b'"}',))
-        assert [trace.payload.get("name") for trace in session.trace_events()][1:] == ["look"]
+        damaged, sound = session.trace_events()
+        assert damaged.payload == {"unreadable": '{"n":"\ufffd"}'}
+        assert sound.payload["name"] == "look"
+
+
+def test_options_that_are_no_mapping_are_told(db: Path):
+    with Agent(db, model=ScriptedModel([reply("Done.")]), durability="process") as agent:
+        agent.session(".", options()).send("Go.")
+    with plain(db) as other:
+        other.execute("UPDATE session_option SET options = '[]'")
+    with Agent(db, durability="process") as agent, pytest.raises(StoreError, match="options of session 's'"):
+        agent.resume_session("s")

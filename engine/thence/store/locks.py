@@ -24,7 +24,7 @@ GATE_WAIT_S = 1.0
 """Longest wait for a turn: the gate is for fairness, a stopped process must not stop the others."""
 
 GATE_REST_S = 10.0
-"""After a wait in vain, so long nobody waits for the gate again: a process that was stopped with it in its hand must cost
+"""After a wait in vain, so long nobody waits for the gate again: a process that was stopped with it in its hand costs
 the others a moment, not a moment for each commit."""
 
 
