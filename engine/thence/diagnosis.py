@@ -67,7 +67,10 @@ def problems(
         mib = wal_bytes // (1024 * 1024)
         found.append(f"the -wal is {mib} MiB: some reader holds an old snapshot, or nobody has folded it back")
     if orphaned_runs:
-        found.append(f"runs of processes that died: {orphaned_runs}; 'thence resume --all' goes on with them")
+        found.append(
+            f"runs of processes that died: {orphaned_runs}; the program that began one goes on with it "
+            f"(agent.recover()), 'thence resume --all' only with those that were begun by 'thence run'"
+        )
     unknown = sum(one.life == "unknown" for one in owners)
     if unknown:
         found.append(f"owners whose lock files cannot be asked: {unknown}; whether they live is not known")

@@ -35,7 +35,8 @@ def test_a_process_that_died(shell, tmp_path):
     found = json.loads(as_json.stdout)
     assert (found["interrupted_runs"], found["orphaned_runs"]) == (1, 1)
     assert [owner["life"] for owner in found["owners"]] == ["dead"]
-    assert "resume --all" in found["problems"][0]
+    (problem,) = found["problems"]
+    assert "agent.recover()" in problem and "'thence resume --all' only with" in problem
     assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path) if "shm" not in name} == before
 
 

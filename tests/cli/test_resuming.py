@@ -40,6 +40,9 @@ with Agent(path, model=ScriptedModel([reply(calls=calls)]), tools=[read]) as age
     agent.session(".", options).send("Read them.")
 """
 
+MINE = "--reconfigured"
+"""Goes on with the model and the tools that are here: the process that died had others."""
+
 
 @pytest.fixture
 def crashed(shell, provider, tmp_path):
@@ -67,10 +70,10 @@ def results(shell, session_id: str) -> list[str]:
 def test_a_killed_run_goes_on(shell, provider, crashed):
     run_id = crashed("s")
     provider.answers = ["Both read."]
-    done = shell.run("resume", run_id)
+    done = shell.run("resume", run_id, MINE)
     assert (done.returncode, done.stdout) == (0, "Both read. \n"), done
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("goes on as run-")
+    assert re.fullmatch(r"goes on as run-\S+, model m", lines[0])
     assert "  > read path=notes.txt" in lines and "  > read path=a.txt" not in lines
     assert any(line.startswith("completed: 2 calls") for line in lines)
     assert results(shell, "s") == ["landed", "Buy milk.\n"]
@@ -85,11 +88,64 @@ def test_a_killed_run_goes_on(shell, provider, crashed):
     assert len(json.loads(shell.ok("runs", "s", "--json"))) == 2
 
 
+ACCOUNTANT = """
+import os, signal
+from thence import Agent, SessionOptions
+from thence.testing import ScriptedModel
+
+class Dies:
+    name = "gpt-big"
+    def stream(self, request):
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield
+
+with Agent("thence.db", model=Dies(), tools=[TOOLS], instructions="You are the accountant.") as agent:
+    agent.session(".", SessionOptions(session_id="s")).send("Which invoices are due?")
+"""
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_another_programs_run_is_left_to_it(shell, provider, everything):
+    """It would go on with another model, without its instructions, with other tools: only when somebody says so."""
+    shell.env.update(provider.env())
+    program = ACCOUNTANT.replace("TOOLS", "pay").replace("class Dies", "def pay() -> str: ...\nclass Dies")
+    assert shell.start(program=("-c", program)).wait(60) == -signal.SIGKILL
+    run_id = last_run(shell, "s")["last_run_id"]
+    facts = shell.ok("facts", "s", "--nl")
+    words = ["--all"] if everything else [run_id]
+    for more in ([], ["-m", "openai:m"]):
+        done = shell.run("resume", *words, *more)
+        assert done.returncode == 1, done
+        for told in ("instructions (here: none)", "the tools pay (here: ls, read, glob, grep)", "--reconfigured"):
+            assert told in done.stderr, done
+        assert ("the model gpt-big (here: m;" in done.stderr) == (more == [])
+    as_json = shell.run("resume", *words, "--json")
+    found = json.loads(as_json.stdout)[0] if everything else json.loads(as_json.stderr)
+    assert found["error"]["code"] == "OTHER_CONFIGURATION"
+    assert shell.ok("facts", "s", "--nl") == facts
+    provider.answers = ["None is due."]
+    done = shell.run("resume", *words, MINE)
+    assert done.returncode == 0 and "None is due." in done.stdout and "model m" in done.stderr, done
+
+
+def test_a_run_of_ours_needs_the_model_and_the_tools_it_had(shell, provider):
+    shell.env.update(provider.env())
+    provider.answers = [401]
+    assert shell.run("run", "x", "-s", "s", "-m", "openai:other", "--no-tools").returncode == 1
+    run_id = last_run(shell, "s")["last_run_id"]
+    refused = shell.run("resume", run_id)
+    assert refused.returncode == 1 and "the model other (here: m; -m MODEL chooses it)" in refused.stderr, refused
+    assert "the tools none (here: ls, read, glob, grep)" in refused.stderr
+    provider.answers = ["Fine."]
+    done = shell.run("resume", run_id, "-m", "openai:other", "--no-tools")
+    assert (done.returncode, done.stdout) == (0, "Fine. \n"), done
+
+
 def test_the_forms_of_a_resume(shell, provider, crashed):
     provider.answers = ["One.", "Two."]
-    value = json.loads(shell.ok("resume", crashed("a"), "--json"))
+    value = json.loads(shell.ok("resume", crashed("a"), "--json", MINE))
     assert (value["session_id"], value["status"], value["text"].strip()) == ("a", "completed", "One.")
-    events = [json.loads(line) for line in shell.ok("resume", crashed("b"), "--nl").splitlines()]
+    events = [json.loads(line) for line in shell.ok("resume", crashed("b"), "--nl", MINE).splitlines()]
     assert events[0]["type"] == "agent_start" and events[-1]["type"] == "agent_end"
 
 
@@ -98,7 +154,7 @@ def test_an_answer_whose_events_are_not_kept_is_printed_once(shell, provider, cr
     with Agent(tmp_path / "thence.db") as agent:
         agent.resume_session("s", SessionOptions(retention_limits={"max_events_per_run": 0}))
     provider.answers = ["Both read."]
-    done = shell.run("resume", run_id)
+    done = shell.run("resume", run_id, MINE)
     assert (done.returncode, done.stdout.count("Both read.")) == (0, 1), done
 
 
@@ -106,7 +162,7 @@ def test_all_of_a_file(shell, provider, crashed):
     assert shell.run("resume", "--all").returncode == 3
     first, second, foreign = crashed("a"), crashed("b"), crashed("c", tool="book")
     provider.answers = ["One.", "Two."]
-    done = shell.run("resume", "--all")
+    done = shell.run("resume", "--all", MINE)
     assert done.returncode == 1
     assert re.search(rf"^{first} +completed +One\.$", done.stdout, re.MULTILINE)
     assert re.search(rf"^{second} +completed +Two\.$", done.stdout, re.MULTILINE)
@@ -115,7 +171,7 @@ def test_all_of_a_file(shell, provider, crashed):
     assert f"{foreign}: session 'c' has open calls of tools that are not here (book)" in done.stderr
     # nothing was written for it
     assert last_run(shell, "c")["last_run_state"] == "interrupted"
-    (left,) = json.loads(shell.run("resume", "--all", "--json").stdout)
+    (left,) = json.loads(shell.run("resume", "--all", "--json", MINE).stdout)
     assert (left["run_id"], left["result"], left["error"]["code"]) == (foreign, None, "FOREIGN_TOOLS")
     assert shell.run("resume", foreign).returncode == 1
     assert shell.run("run", "-s", "c", "--settle", "Go on.", "-m", "openai:m").returncode == 1  # no answer left
@@ -130,11 +186,11 @@ def test_nothing_to_resume(shell, filled):
 
 def test_a_guarded_session_needs_a_word(shell, provider, crashed):
     run_id = crashed("guarded")
-    for words in (["resume", run_id], ["resume", "--all"]):
+    for words in (["resume", run_id, MINE], ["resume", "--all", MINE]):
         done = shell.run(*words)
         assert done.returncode == 2 and "--unguarded" in done.stderr, done
     provider.answers = ["Both read."]
-    assert shell.run("resume", "--all", "--unguarded").returncode == 0
+    assert shell.run("resume", "--all", "--unguarded", MINE).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -193,19 +249,19 @@ def test_the_printed_line_has_the_options_that_were_given(shell, provider):
 def test_ctrl_c_in_a_resume(shell, provider, crashed):
     run_id = crashed("s")
     provider.answers = [None]
-    process = shell.start("resume", run_id)
+    process = shell.start("resume", run_id, MINE)
     assert process.stdout is not None
     assert process.stdout.read(10) == "Two words "
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     newest = last_run(shell, "s")
     assert (process.returncode, newest["last_run_state"]) == (130, "interrupted")
-    assert newest["last_run_id"] != run_id and f"thence resume {newest['last_run_id']}\n" in err
+    assert newest["last_run_id"] != run_id and f"thence resume {newest['last_run_id']} {MINE}\n" in err
     assert "Traceback" not in err
     provider.released.set()
     provider.answers = ["Both read."]
     # the first one's id goes on where the second stopped
-    assert shell.run("resume", run_id).stdout == "Both read. \n"
+    assert shell.run("resume", run_id, MINE).stdout == "Both read. \n"
     assert results(shell, "s") == ["landed", "Buy milk.\n"]
 
 
@@ -213,20 +269,20 @@ def test_ctrl_c_in_a_resume_of_all(shell, provider, crashed):
     crashed("a")
     crashed("b")
     provider.answers = [None]
-    process = shell.start("resume", "--all")
+    process = shell.start("resume", "--all", MINE)
     assert provider.hanging.wait(30)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert "interrupted in session a" in err and "thence resume --all" in err and "Traceback" not in err
+    assert "interrupted in session a" in err and f"thence resume --all {MINE}\n" in err and "Traceback" not in err
     provider.released.set()
     provider.answers = ["One.", "Two."]
-    assert shell.run("resume", "--all").returncode == 0
+    assert shell.run("resume", "--all", MINE).returncode == 0
 
 
 def test_interrupted_by_somebody_else_a_resume_ends(shell, provider, crashed, tmp_path):
     provider.answers = [None]
-    process = shell.start("resume", crashed("s"))
+    process = shell.start("resume", crashed("s"), MINE)
     assert provider.hanging.wait(30)
     with Agent(tmp_path / "thence.db") as agent:
         assert agent.resume_session("s").interrupt("enough")
@@ -369,7 +425,7 @@ with Agent("thence.db", model=ScriptedModel([reply(calls=calls)]), tools=[read])
     shell.env.update(provider.env())
     assert shell.start(program=("-c", program)).wait(60) == -signal.SIGKILL
     provider.answers = ["Fine."]
-    done = shell.run("resume", last_run(shell, "s")["last_run_id"])
+    done = shell.run("resume", last_run(shell, "s")["last_run_id"], MINE)
     assert (done.returncode, done.stdout) == (0, "Fine. \n"), done
     milk, none = results(shell, "s")
     assert milk == "Buy milk.\n" and "malloc" in none

@@ -105,9 +105,9 @@ def test_a_run_that_ended_well_has_nothing_to_waive(tmp_path: Path, invoke: Call
 
 def test_a_session_that_had_a_verifier_goes_on_with_unguarded_only(tmp_path: Path, invoke: Callable[..., Result]):
     run = hold(tmp_path / "thence.db", verifier=lambda context: False)
-    refused = invoke("resume", run, "--no-tools", "-m", "openai:none")
+    refused = invoke("resume", run, "--reconfigured", "-m", "openai:none")
     assert refused.exit_code == 2 and "'verifier'" in refused.stderr and "--unguarded" in refused.stderr
-    done = invoke("resume", run, "--no-tools", "-m", "openai:none", "--unguarded")
+    done = invoke("resume", run, "--reconfigured", "-m", "openai:none", "--unguarded")
     assert done.exit_code == 0, done.stderr
     with Agent(tmp_path / "thence.db") as agent:
         session = agent.resume_session("s", SessionOptions(verifier=lambda context: False))
@@ -117,6 +117,6 @@ def test_a_session_that_had_a_verifier_goes_on_with_unguarded_only(tmp_path: Pat
 
 def test_a_run_that_the_gate_stops_says_how_to_waive_it(tmp_path: Path, invoke: Callable[..., Result]):
     run = hold(tmp_path / "thence.db", verify_commands=["false"])
-    done = invoke("resume", run, "--no-tools", "-m", "openai:none")
+    done = invoke("resume", run, "--reconfigured", "-m", "openai:none")
     assert done.exit_code == 1 and "completion gate: workspace changes" in done.stderr
     assert "or waive it:" in done.stderr and "--reason TEXT" in done.stderr

@@ -33,10 +33,10 @@ def test_run_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded
         return result.exit_code, result.stdout, result.stderr
 
     run_id = str(failed.value.run_id)
-    for words in (["resume", run_id], ["run", "more", "-s", "s"]):
+    for words in (["resume", run_id, "--no-tools"], ["run", "more", "-s", "s"]):
         code, _, err = run(*words)
         assert code == 2 and "--unguarded" in err and ("'budget_guard'" if guarded else "'hooks'") in err
-    assert run("resume", run_id, "--unguarded")[:2] == (0, "on\n")
+    assert run("resume", run_id, "--no-tools", "--unguarded")[:2] == (0, "on\n")
     assert run("run", "more", "-s", "s", "--unguarded")[:2] == (0, "on\n")
 
 

@@ -57,13 +57,13 @@ def test_shows_4_parked_approved_and_gone_on_by_three_processes(shell, provider,
     """Shows 4: a run parked for approval, its process gone; approved by CLI from a second process; a third goes on:
     the tool ran once, same run id."""
     run_id = unguarded("s")
-    waiting = shell.run("resume", run_id, "--unguarded")
+    waiting = shell.run("resume", run_id, "--unguarded", "--reconfigured")
     # parked is 8; that the session is taken by an open wait is 4: the contract allows to say either
     assert waiting.returncode in (4, 8) and W in waiting.stdout + waiting.stderr, waiting
     approved = shell.run("approve", run_id, "--by", "ann")
     assert approved.returncode == 0, approved
     provider.answers = ["They say: buy milk."]
-    done_ = shell.run("resume", run_id, "--unguarded", "--json")
+    done_ = shell.run("resume", run_id, "--unguarded", "--reconfigured", "--json")
     assert done_.returncode == 0, done_
     value = json.loads(done_.stdout)
     assert (value["run_id"], value["status"], value["text"].strip()) == (run_id, "completed", "They say: buy milk.")
@@ -80,6 +80,8 @@ def test_resume_of_a_session_with_a_policy_needs_a_word(shell, unguarded):
     run_id = unguarded("s")
     assert shell.run("approve", run_id).returncode == 0
     refused = shell.run("resume", run_id)
+    assert refused.returncode == 1 and "--reconfigured --unguarded" in refused.stderr, refused
+    refused = shell.run("resume", run_id, "--reconfigured")
     assert refused.returncode == 2 and "--unguarded" in refused.stderr, refused
 
 
@@ -88,7 +90,7 @@ def test_resume_all_goes_on_with_what_is_answered(shell, provider, unguarded, qu
     first, second = unguarded("a"), unguarded("b")
     assert shell.run("approve", first).returncode == 0
     provider.answers = ["One."]
-    done_ = shell.run("resume", "--all", "--unguarded")
+    done_ = shell.run("resume", "--all", "--unguarded", "--reconfigured")
     assert "One." in done_.stdout and first in done_.stdout, done_
     with Plain(quick / "thence.db") as plain:
         assert dict(plain.rows("SELECT run_id, state FROM runs")) == {first: "completed", second: "parked"}
@@ -117,7 +119,7 @@ def test_resume_that_parks_says_how_to_go_on(shell, provider, quick):
     process = shell.start(program=("-c", ONCE))
     assert process.wait(60) == -signal.SIGKILL, process.stderr.read()
     [run] = json.loads(shell.ok("runs", "s", "--json"))
-    parked = shell.run("resume", run["id"])
+    parked = shell.run("resume", run["id"], "--reconfigured")
     assert parked.returncode == 8 and W in parked.stdout + parked.stderr, parked
     assert "thence answer" in parked.stdout + parked.stderr
     newest = json.loads(shell.ok("runs", "s", "--json"))[-1]
@@ -126,7 +128,7 @@ def test_resume_that_parks_says_how_to_go_on(shell, provider, quick):
     value = json.dumps({"outcome": "done", "result": "Buy milk."})
     assert shell.run("answer", W, value, "--json-value", "-s", "s").returncode == 0
     provider.answers = ["Milk."]
-    ended = shell.run("resume", run["id"])
+    ended = shell.run("resume", run["id"], "--reconfigured")
     assert (ended.returncode, ended.stdout) == (0, "Milk. \n"), ended
     states = [one["state"] for one in json.loads(shell.ok("runs", "s", "--json"))]
     assert states == ["superseded", "completed"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import inflight, reads
-from ..canonical import NotJson, loads
+from .. import inflight
 from ..errors import ThenceError
 from ..facts import Returned, Text
 from ..reads import SessionRow
+from .configured import recorded, tool_names
 from .looking import Look, RawFact
 from .summary import calls_of
 
@@ -38,6 +38,7 @@ class ForeignTools(ThenceError):
             f"session '{session_id}' has open calls of tools that are not here ({', '.join(sorted(tools))}): "
             f"resume it from the program that has them"
         )
+        self.session_id = session_id
 
 
 def open_calls(look: Look, session: SessionRow) -> list[OpenCall]:
@@ -80,20 +81,7 @@ def check_tools(look: Look, session: SessionRow, known: Iterable[str]) -> None:
         ForeignTools: one cannot.
     """
     needed = {call.tool for call in open_calls(look, session) if call.state != "landed"} - set(known)
-    foreign = needed & _offered(look, session) if needed else needed
+    had = recorded(look, session) if needed else None
+    foreign = needed & set(tool_names(look, session, had.tools_sha256)) if had else set[str]()
     if foreign:
         raise ForeignTools(session.session_id, foreign)
-
-
-def _offered(look: Look, session: SessionRow) -> set[str]:
-    """Names of the tools that the session's last run was configured with."""
-    configured = [fact for fact in look.facts(session) if fact.kind == "run.configured"]
-    stored = None
-    if configured:
-        stored = look.ask(reads.blob(session.session_pk, str(configured[-1].value.get("tools_sha256"))))
-    try:
-        found = loads((stored or b"[]").decode())
-    except (NotJson, UnicodeDecodeError):
-        return set()
-    specs: list[Any] = found if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
-    return {str(spec["name"]) for spec in specs if "name" in spec}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from ..agent import Agent
+from .. import reads
+from ..chat import Model
 from ..errors import ThenceError
 from ..host.env import HostEnv
 from ..host.spawned import Recovered
@@ -17,12 +18,22 @@ from ..options import SessionOptions
 from ..reads import SessionRow
 from ..results import SendResult
 from .calls import check_tools
+from .configured import Here, check_configuration
 from .errors import FAILED, INTERRUPTED, OK, complain, error_message, exit_code, result_code
 from .following import follow
 from .looking import looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
-from .running import Shown, make_agent, second_interrupt_leaves, with_model, with_tools, words_again
+from .running import (
+    Shown,
+    is_model_given,
+    make_agent,
+    named_model,
+    second_interrupt_leaves,
+    with_model,
+    with_tools,
+    words_again,
+)
 from .text import count, json_text, table, visible
 from .unguarded import without_callables
 
@@ -45,6 +56,9 @@ class Declined(ThenceError):
 @with_model
 @with_tools
 @click.option("--unguarded", is_flag=True, help="Also sessions that had a guard, hooks or the like, without.")
+@click.option(
+    "--reconfigured", is_flag=True, help="Also runs that had another model, instructions or tools, with those here."
+)
 @common
 @pass_settings
 def resume(
@@ -57,11 +71,13 @@ def resume(
     model: str,
     tools: bool,
     unguarded: bool,
+    reconfigured: bool,
 ) -> None:
     """Go on with an interrupted or failed RUN, or with --all.
 
     What it had done is not done again: it goes on from the newest fact, as a new run. A call that had started and not
-    finished runs once more. A run whose turn has ended gives its recorded answer.
+    finished runs once more. A run whose turn has ended gives its recorded answer. A run that a program began with
+    another model, instructions or tools is left to it, unless -m names a model and --reconfigured says the rest.
     """
     if everything == (run is not None):
         raise click.UsageError("name a RUN, or give --all")
@@ -70,18 +86,24 @@ def resume(
     known = {tool.__name__ for tool in workspace_tools()} | _OWN_TOOLS if tools else _OWN_TOOLS
     with second_interrupt_leaves():
         if run is None:
-            code = _resume_all(settings, lambda: make_agent(settings.path, model, tools=tools), known, unguarded)
+            code = _resume_all(settings, model, tools, known, unguarded, reconfigured)
         else:
             row, lives = _find(settings, run, known, force=force)
+            chosen = named_model(model)
+            here = Here(chosen.name, tools, is_model_given(), reconfigured, unguarded)
+            if force or not lives:
+                with looking(settings.path) as look:
+                    check_configuration(look, row, run, here)
             if lives and force and not yes:
                 _ask(settings, row)
-            with make_agent(settings.path, model, tools=tools) as agent:
+            with make_agent(settings.path, chosen, tools=tools) as agent:
                 options = _options(row, unguarded)
                 session = agent.resume_session(row.session_id, options, workspace=workspace)
                 if lives and force:
                     session.takeover(force=True)
-                words = words_again(model, tools=tools, unguarded=unguarded)
-                code = Shown(settings, session, words, resumes=run).until_end(_stream_resumed)
+                words = words_again(model, tools=tools, unguarded=unguarded, reconfigured=reconfigured)
+                shown = Shown(settings, session, words, resumes=run)
+                code = shown.until_end(lambda at: _stream_resumed(at, chosen))
     click.get_current_context().exit(code)
 
 
@@ -123,7 +145,7 @@ def _ask(settings: Settings, row: SessionRow) -> None:
         raise Declined(f"session '{row.session_id}' was left to its process; -y takes it unasked") from None
 
 
-def _stream_resumed(shown: Shown) -> SendResult:
+def _stream_resumed(shown: Shown, model: Model) -> SendResult:
     """Resume and print the events, as they get into the file; however it is left, the session is free then."""
     session, settings, printer = shown.session, shown.settings, shown.printer
     with looking(settings.path) as look:
@@ -139,7 +161,7 @@ def _stream_resumed(shown: Shown) -> SendResult:
     try:
         if shown.seen.run_id is not None:
             if settings.form == "text":
-                printer.note(f"goes on as {run_id}", cut=False)
+                printer.note(f"goes on as {run_id}, model {model.name}", cut=False)
             with looking(settings.path) as look:
                 for event in follow(look, run_id, after, parked_is_over=True):
                     ended = ended or event.type == "agent_end"
@@ -163,7 +185,9 @@ def _stream_resumed(shown: Shown) -> SendResult:
     return result
 
 
-def _resume_all(settings: Settings, make: Callable[[], Agent], known: Set[str], unguarded: bool) -> int:
+def _resume_all(
+    settings: Settings, model: str, tools: bool, known: Set[str], unguarded: bool, reconfigured: bool
+) -> int:
     printer = Printer()
     began: list[str] = []
 
@@ -171,20 +195,25 @@ def _resume_all(settings: Settings, make: Callable[[], Agent], known: Set[str], 
         """Called just before a session is resumed: the place to refuse, and to say where we are."""
         began.append(session_id)
         if settings.form == "text":
-            printer.note(f"resuming in session {session_id} ...")
+            printer.note(f"resuming in session {session_id}, model {here.model} ...")
         with looking(settings.path) as look:
             row = look.session(session_id)
             check_tools(look, row, known)
+            last = look.ask(reads.last_run(row.session_pk))
+            check_configuration(look, row, last.run_id if last else session_id, here)
         return _options(row, unguarded)
 
     with looking(settings.path):
         """A missing file is not to be made."""
+    chosen = named_model(model)
+    here = Here(chosen.name, tools, is_model_given(), reconfigured, unguarded)
     try:
-        with make() as agent:
+        with make_agent(settings.path, chosen, tools=tools) as agent:
             found = agent.recover(options_of)
     except KeyboardInterrupt:
         told = f"interrupted in session {began[-1]}" if began else "interrupted"
-        hint = f"go on: {settings.command('resume', '--all')}"
+        words = words_again(model, tools=tools, unguarded=unguarded, reconfigured=reconfigured)
+        hint = f"go on: {settings.command('resume', '--all', *words)}"
         complain("RUN_INTERRUPTED", told, as_json=settings.form != "text", hint=hint)
         return INTERRUPTED
     settings.tell(

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from ..agent import Agent
 from ..answers import YES_OR_NO
+from ..chat import Model
 from ..errors import GateClosed, RunInterrupted, SessionBusy, SessionNotFound, ThenceError
 from ..events import Event
 from ..host.workspace import workspace_tools
@@ -179,7 +180,7 @@ def run(
     options = without_callables() if unguarded else SessionOptions()
     again = words_again(model, tools=tools, unguarded=unguarded)
     choice: OnInterrupted | None = "settle" if settle else None
-    with second_interrupt_leaves(), make_agent(settings.path, model, tools=tools) as agent:
+    with second_interrupt_leaves(), make_agent(settings.path, named_model(model), tools=tools) as agent:
         shown = Shown(settings, _session(agent, session_id, options, workspace), again)
         code = shown.until_end(
             lambda at: stream_turn(at.session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
@@ -187,20 +188,28 @@ def run(
     click.get_current_context().exit(code)
 
 
-def words_again(model: str, *, tools: bool, unguarded: bool) -> tuple[str, ...]:
+def is_model_given() -> bool:
+    """Whether the user named the model on this command line."""
+    return click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
+
+
+def words_again(model: str, *, tools: bool, unguarded: bool, reconfigured: bool = False) -> tuple[str, ...]:
     """The options of this command that a resume must be given too."""
-    given = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
-    words = ("-m", model) if given else ()
-    return (*words, *(() if tools else ("--no-tools",)), *(("--unguarded",) if unguarded else ()))
+    flags = {"--no-tools": not tools, "--unguarded": unguarded, "--reconfigured": reconfigured}
+    return (*(("-m", model) if is_model_given() else ()), *(flag for flag, given in flags.items() if given))
 
 
-def make_agent(path: str, model: str, *, tools: bool) -> Agent:
-    """An agent with the model and the tools that the options name."""
+def named_model(name: str) -> Model:
+    """The model that ``--model`` names. Raises BadParameter."""
     try:
-        resolved = resolve_model(model)
+        return resolve_model(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--model") from None
-    return Agent(path, model=resolved, tools=workspace_tools() if tools else ())
+
+
+def make_agent(path: str, model: Model, *, tools: bool) -> Agent:
+    """An agent with a model, and the tools that the options name."""
+    return Agent(path, model=model, tools=workspace_tools() if tools else ())
 
 
 def _session(agent: Agent, session_id: str | None, options: SessionOptions, workspace: str | None) -> Session:
