@@ -403,9 +403,19 @@ def test_a_process_that_does_not_answer(shell, live, monkeypatch):
     assert last_run(shell, "busy")["last_run_state"] == "cancelled"
 
 
-def test_show_says_how_to_resume(shell, crashed):
+def test_show_says_how_to_resume(shell, provider, crashed):
     run_id = crashed("s")
-    assert f"thence resume {run_id}" in shell.ok("show", run_id)
+    shown = shell.ok("show", run_id)
+    assert f"agent.recover(), or session.resume_run('{run_id}')" in shown and "thence resume" not in shown
+    for words in ([], ["--no-tools"]):
+        provider.answers = [None]
+        process = shell.start("run", "x", "-s", "mine", "--settle", *words)
+        assert provider.hanging.wait(30)
+        provider.hanging.clear()
+        process.kill()
+        process.wait()
+        run_id = last_run(shell, "mine")["last_run_id"]
+        assert f"{' '.join(['thence resume', run_id, *words])}\n" in shell.ok("show", run_id)
 
 
 def test_tools_that_nobody_has_are_no_obstacle(shell, provider, tmp_path):

@@ -43,7 +43,7 @@ def test_show_tells_the_digest_the_report_and_what_to_do(tmp_path: Path, invoke:
     assert written("x") in shown.output.replace("\n", "")
     for line in ("$ echo one", "one", "[exit 0]", "$ echo two; exit 3", "two", "[exit 3]"):
         assert line in shown.output.splitlines()
-    assert f"resume {run}" in shown.output and f"waive {run} --reason TEXT" in shown.output
+    assert f"session.resume_run('{run}')" in shown.output and f"waive {run} --reason TEXT" in shown.output
     value = json.loads(invoke("show", run, "--json").output)
     assert value["verification"]["digest"] == written("x") and value["verification"]["passed"] is False
     assert value["verification"]["report"]["commands"][1]["exit_code"] == 3

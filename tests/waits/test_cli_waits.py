@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from .kit import C0, Plain, digest
+from thence import Agent, SessionOptions, tool
+from thence.testing import ScriptedModel, call, reply
+
+from .kit import C0, C1, Plain, asks, digest
 
 W = f"{C0}-w1"
 FIELDS = {
@@ -64,6 +67,78 @@ def test_what_has_no_waits(file, invoke):
     file.park()
     for form in ([], ["--json"], ["--nl"]):
         assert invoke("waits", "nobody", *form).exit_code == 3
+
+
+LONG = "x " * 2000
+
+
+@pytest.fixture
+def shell_call(file) -> str:
+    """A parked run whose call has arguments that no line holds; its id."""
+
+    @tool(effect="once")
+    def bash(script: str, env: dict[str, Any], note: str, seconds: int | str) -> str:
+        raise AssertionError("nobody has approved it")
+
+    given: dict[str, Any] = {
+        "script": "set -e\nrm -rf \u202e/ \x1b[2J",
+        "env": {"A": [1, 2]},
+        "note": LONG,
+        "seconds": "40",
+    }
+    options = SessionOptions(session_id="sh", permission_policy=asks("bash"))
+    with Agent(file.path, model=ScriptedModel([reply(calls=[call("bash", given)])]), tools=[bash]) as agent:
+        return agent.session("/w", options).send("Go.").run_id
+
+
+WHOLE = ("call      bash", "| set -e", "| rm -rf \\u202e/ \\x1b[2J", '{"A": [1, 2]}', f'"{LONG}"', 'seconds  "40"')
+
+
+@pytest.mark.parametrize("words", [["waits", W], ["waits", "RUN"], ["waits", W, "-s", "sh"], ["show", "RUN"]])
+def test_what_is_to_be_approved_is_shown_whole(invoke, shell_call: str, words: list[str]):
+    """Nobody can say yes to what he has not seen: every argument as it is, and nothing that a terminal would obey."""
+    shown = invoke(*(shell_call if word == "RUN" else word for word in words))
+    assert shown.exit_code == 0, shown.output
+    for told in (*WHOLE, f"approve {W} -s sh", f"reject {W} -s sh"):
+        assert told in shown.stdout, (told, shown.stdout)
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_approve_and_reject_repeat_what_was_answered(invoke, shell_call: str, word: str):
+    said = invoke(word, W)
+    assert said.exit_code == 0 and said.stdout.startswith(f"{W}: {word.removesuffix('e')}ed\n")
+    for told in WHOLE:
+        assert told in said.stdout, (told, said.stdout)
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80", "200"])
+def test_the_table_says_where_it_is_cut(file, invoke, shell_call: str, monkeypatch, columns: str):
+    """What fits is never cut; what does not says how to see all."""
+    file.park("books-of-a-rather-long-name")
+    monkeypatch.setenv("COLUMNS", columns)
+    table = invoke("waits").stdout
+    assert "put n=1" in table and "thence waits WAIT" in table and "…" in table
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "…" not in invoke("waits", "books-of-a-rather-long-name").stdout
+
+
+def test_what_is_answered_is_no_longer_waited_for(file, invoke):
+    run_id = file.park()
+    assert "it waits:" in invoke("show", run_id).stdout
+    assert invoke("approve", W, "--by", "ann").exit_code == 0
+    shown = invoke("show", run_id).stdout
+    assert "it waits" not in shown and "it is answered:" in shown and '{"approved": true}' in shown and "ann" in shown
+
+
+def test_the_way_on_is_one_that_works(file, invoke):
+    """The command line has none of a program's tools: it does not send anybody to `thence resume`."""
+    run_id = file.park("s", "look:1", "look:2", policy=asks("look"))
+    first = invoke("approve", W)
+    assert "still waits for 1 answer" in first.stdout and f"thence waits {run_id}" in first.stdout
+    second = invoke("approve", f"{C1}-w1")
+    for said in (second.stdout, invoke("show", run_id).stdout):
+        assert f"agent.recover(), or session.resume_run('{run_id}')" in said, said
+        assert "thence resume" not in said
 
 
 # ------------------------------------------------------------------ approve, reject, answer

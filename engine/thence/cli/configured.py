@@ -20,6 +20,7 @@ from ..reads import SessionRow
 from ..steps import Traits
 from .looking import Look
 from .options import Settings
+from .text import visible
 
 
 class OtherConfiguration(ThenceError):
@@ -146,10 +147,10 @@ def _tools_differ(look: Look, session: SessionRow, tools_sha256: str, here: Here
 
 
 def way_on(settings: Settings, look: Look, session: SessionRow, run_id: str) -> str:
-    """How to go on with a run: a command, when a command line has what the run needs; else who has it."""
+    """How to go on with a run, as it is printed: a command, if a command line has what the run needs; else who has."""
     had = recorded(look, session)
     if had is not None and not session.requires and had.instructions_sha256 == _instructed_here(session):
         for words, with_tools in (((), True), (("--no-tools",), False)):
             if had.tools_sha256 == tools_hash(with_tools=with_tools):
                 return settings.command("resume", run_id, *words)
-    return f"in the program that has its tools: agent.recover(), or session.resume_run('{run_id}')"
+    return visible(f"from the program that began it: agent.recover(), or session.resume_run('{run_id}')")

@@ -13,6 +13,7 @@ from ..canonical import NotJson, dumps_checked, loads
 from ..errors import GateClosed, ThenceError
 from ..host.resuming import recorded_error
 from ..runs import Run
+from .configured import way_on
 from .looking import Look, looking
 from .options import Settings, common, pass_settings
 from .text import visible
@@ -45,11 +46,13 @@ def waive(settings: Settings, run: str, reason: str) -> None:
     with Agent(settings.path) as agent:
         agent.resume_session(found.session_id, without_callables()).waive(closed.digest, reason)
     value = {"run_id": run, "session_id": found.session_id, "digest": closed.digest, "reason": reason}
-    settings.tell(
-        [value],
-        lambda: f"waived {visible(closed.digest)}\nresume it: {settings.command('resume', run)}",
-        document=value,
-    )
+    settings.tell([value], lambda: _waived_text(settings, found, closed.digest), document=value)
+
+
+def _waived_text(settings: Settings, run: Run, digest: str) -> str:
+    with looking(settings.path) as look:
+        further = way_on(settings, look, look.session(run.session_id), run.id)
+    return f"waived {visible(digest)}\nresume it: {further}"
 
 
 def closed_gate(run: Run) -> GateClosed | None:

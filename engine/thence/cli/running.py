@@ -24,6 +24,7 @@ from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
+from .asking import say_lines
 from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
 from .options import Settings, common, pass_settings
 from .printing import Printer
@@ -102,12 +103,9 @@ class Shown:
         command = self.settings.command
         for wait in result.waits:
             self.printer.note(f"waits for {wait.kind.replace('_', ' ')} {wait.id}: {about(wait)}")
-            words = (wait.id, "-s", wait.session_id)
-            if wait.kind in YES_OR_NO:
-                self.printer.note(f"  yes:    {command('approve', *words)}", cut=False)
-                self.printer.note(f"  no:     {command('reject', *words)}", cut=False)
-            else:
-                self.printer.note(f"  say:    {command('answer', *words)} VALUE", cut=False)
+            self.printer.note(f"  see:  {command('waits', wait.id, '-s', wait.session_id)}", cut=False)
+            for line in say_lines(self.settings, wait):
+                self.printer.note(f"  {line}", cut=False)
         self.printer.note(f"go on:  {command('resume', result.run_id, *self.again)}", cut=False)
 
     def _tell_interrupted(self) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
+from .. import waits
 from ..reads import SessionRow
 from ..runs import Run
+from .asking import wait_text
+from .configured import way_on
 from .errors import NotFound
 from .gate import closed_gate, report_of, report_text
 from .looking import Look, RawFact, looking
@@ -34,7 +37,7 @@ def show(settings: Settings, name: str) -> None:
                 raise NotFound(f"neither a session nor a run: {name}")
             report = report_of(look, run)
             value = run.to_dict() if report is None else {**run.to_dict(), "verification": report}
-            settings.tell([value], lambda: _run_text(settings, run, report), document=value)
+            settings.tell([value], lambda: _run_text(settings, look, run, report), document=value)
             return
         runs, facts = look.runs(session), list(look.facts(session))
         value = _session_value(session, runs, facts)
@@ -130,7 +133,7 @@ def _bounded(text: str) -> str:
     return visible(text)
 
 
-def _run_text(settings: Settings, run: Run, report: Mapping[str, Any] | None) -> str:
+def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any] | None) -> str:
     took = "" if run.ended_ms is None else f", took {(run.ended_ms - run.created_ms) / 1000:.1f} s"
     usage = run.usage
     closed = closed_gate(run)
@@ -155,18 +158,30 @@ def _run_text(settings: Settings, run: Run, report: Mapping[str, Any] | None) ->
     )
     answer = f"\n\n{_bounded(run.result_text)}" if run.result_text else ""
     verified = "" if report is None else f"\n\nverification:\n{report_text(report)}"
-    return head + answer + verified + _run_hint(settings, run)
+    return head + answer + verified + _run_hint(settings, look, run)
 
 
-def _run_hint(settings: Settings, run: Run) -> str:
+def _run_hint(settings: Settings, look: Look, run: Run) -> str:
     if closed_gate(run) is not None and run.superseded_by is None:
         waiving = f"{settings.command('waive', run.id, '--reason')} TEXT"
-        return f"\n\nresume it: {settings.command('resume', run.id)}\nwaive it:  {waiving}"
+        return f"\n\nresume it: {_way_on(settings, look, run)}\nwaive it:  {waiving}"
     if run.state == "interrupted":
-        return f"\n\nresume it: {settings.command('resume', run.id)}"
+        return f"\n\nresume it: {_way_on(settings, look, run)}"
     if run.state == "parked":
-        waits = settings.command("waits", run.session_id)
-        return f"\n\nit waits:  {waits}\ngo on:     {settings.command('resume', run.id)}"
+        return _parked_text(settings, look, run)
     if run.is_terminal or run.state != run.status:
         return ""
     return f"\n\nfollow it: {settings.command('tail', run.id)}"
+
+
+def _way_on(settings: Settings, look: Look, run: Run) -> str:
+    return way_on(settings, look, look.session(run.session_id), run.id)
+
+
+def _parked_text(settings: Settings, look: Look, run: Run) -> str:
+    """All that the run waits for, whole; once all is answered, how it goes on."""
+    found = look.ask(waits.waits(look.session(run.session_id).session_pk, run_id=run.id))
+    told = "".join(f"\n\n{wait_text(settings, wait)}" for wait in found)
+    if any(wait.state == "open" for wait in found):
+        return f"\n\nit waits:{told}\n\nthen:      {_way_on(settings, look, run)}"
+    return f"\n\nit is answered:{told}\n\ngo on:     {_way_on(settings, look, run)}"

@@ -13,6 +13,7 @@ from ..errors import ThenceError
 from ..reads import SessionRow
 from ..runs import Run
 from ..session import Session
+from .configured import way_on
 from .errors import BUSY, NotFound, complain
 from .looking import Look, looking
 from .options import Settings, common, pass_settings
@@ -66,8 +67,12 @@ def interrupt(settings: Settings, target: str, reason: str) -> None:
     seen = _stop(settings, row, found, lambda session: session.interrupt(reason))
     if seen.state != "interrupted" or found.state == "interrupted":
         raise _not_stopped(settings, seen, "interrupt")
-    text = f"{seen.id}: interrupted; to go on: {settings.command('resume', seen.id)}"
-    settings.tell([seen.to_dict()], lambda: visible(text), document=seen.to_dict())
+    settings.tell([seen.to_dict()], lambda: _interrupted_text(settings, row, seen), document=seen.to_dict())
+
+
+def _interrupted_text(settings: Settings, row: SessionRow, run: Run) -> str:
+    with looking(settings.path) as look:
+        return f"{visible(run.id)}: interrupted; to go on: {way_on(settings, look, row, run.id)}"
 
 
 def find_target(look: Look, name: str) -> tuple[Run, SessionRow]:
@@ -136,8 +141,7 @@ def why_not(settings: Settings, run: Run, verb: str) -> str:
     if run.state == "superseded":
         return f"run {run.id} went on as {run.superseded_by}: {verb} that one"
     if run.state == "parked":
-        look, further = settings.command("waits", run.session_id), settings.command("resume", run.id)
-        return f"run {run.id} is parked until it is answered: {look}; then: {further}"
+        return f"run {run.id} is parked until it is answered: {settings.command('waits', run.id)}"
     if run.state == "interrupted":
         closing = settings.command("run", "-s", run.session_id, "--settle", "Go on.")
         return f"nobody works on run {run.id} (interrupted); to close its turn and go on: {closing}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,11 +12,14 @@ from ..agent import Agent
 from ..answers import YES_OR_NO
 from ..canonical import NotJson, loads
 from ..errors import WaitError
+from ..reads import SessionRow
 from ..waits import Wait
+from .asking import asked_text, wait_text, waits_text
+from .configured import way_on
+from .errors import NotFound
 from .looking import looking
 from .options import Settings, common, pass_settings
-from .summary import about
-from .text import age, moment, table, visible
+from .text import count, visible
 from .unguarded import without_callables
 
 with_session = click.option("-s", "--session", "session_id", metavar="SESSION", help="The wait's session.")
@@ -25,31 +27,28 @@ with_name = click.option("--by", metavar="NAME", help="Who answers, for the log.
 
 
 @click.command()
-@click.argument("session", required=False)
+@click.argument("name", metavar="[SESSION|RUN|WAIT]", required=False)
+@with_session
 @common
 @pass_settings
-def waits(settings: Settings, session: str | None) -> None:
-    """List what runs wait for: approvals, questions, results."""
+def waits(settings: Settings, name: str | None, session_id: str | None) -> None:
+    """List what runs wait for: approvals, questions, results.
+
+    Of a RUN or a WAIT everything is shown, each argument of the call as it is.
+    """
     with looking(settings.path) as look:
-        key = None if session is None else look.session(session).session_pk
-        found = look.ask(asked.waits(key))
-    settings.tell((wait.to_dict() for wait in found), lambda: waits_text(found), none="nothing waits for an answer")
-
-
-def waits_text(found: list[Wait]) -> str:
-    """A table of waits. Ids are whole, so that they can be pasted."""
-    rows = [
-        {
-            "wait": wait.id,
-            "session": wait.session_id,
-            "kind": wait.kind.replace("_", " "),
-            "state": wait.state if wait.deadline_ms is None else f"{wait.state}, until {moment(wait.deadline_ms)}",
-            "age": age(wait.opened_ms),
-            "about": about(wait),
-        }
-        for wait in found
-    ]
-    return table(rows, flexible="about", right=("age",))
+        whole = name is not None and look.find_session(name) is None
+        only = session_id if whole or name is None else name
+        found = look.ask(asked.waits(None if only is None else look.session(only).session_pk))
+        if whole:
+            found = [wait for wait in found if name in (wait.id, wait.run_id)]
+            if not found and look.find_run(name or "") is None:
+                raise NotFound(f"no session, no run and no open wait is called {name}")
+    settings.tell(
+        (wait.to_dict() for wait in found),
+        lambda: "\n\n".join(wait_text(settings, wait) for wait in found) if whole else waits_text(settings, found),
+        none="nothing waits for an answer",
+    )
 
 
 @click.command()
@@ -60,7 +59,10 @@ def waits_text(found: list[Wait]) -> str:
 @common
 @pass_settings
 def approve(settings: Settings, wait: str, session_id: str | None, reason: str | None, by: str | None) -> None:
-    """Say yes to what a run waits for. Nothing runs by this: 'thence resume RUN' goes on with it."""
+    """Say yes to what a run waits for, which 'thence waits WAIT' shows.
+
+    Nothing runs by this: the program that has the tool goes on with the run, and this says how.
+    """
     _say(settings, wait, session_id, _approval(approved=True, reason=reason), by, only=_YES_OR_NO)
 
 
@@ -72,7 +74,10 @@ def approve(settings: Settings, wait: str, session_id: str | None, reason: str |
 @common
 @pass_settings
 def reject(settings: Settings, wait: str, session_id: str | None, reason: str | None, by: str | None) -> None:
-    """Say no to what a run waits for. Nothing runs by this: 'thence resume RUN' goes on with it."""
+    """Say no to what a run waits for, which 'thence waits WAIT' shows.
+
+    Nothing runs by this: the program that has the tools goes on with the run, and this says how.
+    """
     _say(settings, wait, session_id, _approval(approved=False, reason=reason), by, only=_YES_OR_NO)
 
 
@@ -131,11 +136,28 @@ def _say(
             session.answer(wait.id, value, digest=wait.digest, by=by or _user())
         except (TypeError, ValueError) as error:
             raise click.UsageError(f"{wait.kind.replace('_', ' ')} {wait.id}: {error}") from None
-    told = {"wait_id": wait.id, "session_id": wait.session_id, "run_id": wait.run_id, "value": value}
-    text: Callable[[], str] = lambda: visible(  # noqa: E731 - made only when people read it
-        f"{wait.id}: answered\ngo on:  {settings.command('resume', wait.run_id)}"
-    )
-    settings.tell([told], text, document=told)
+    told = {
+        "wait_id": wait.id,
+        "session_id": wait.session_id,
+        "run_id": wait.run_id,
+        "tool": wait.tool,
+        "arguments": wait.arguments,
+        "question": wait.question,
+        "value": value,
+    }
+    others = [one for one in found if one.run_id == wait.run_id and one.state == "open" and one.id != wait.id]
+    settings.tell([told], lambda: _said_text(settings, row, wait, value, others), document=told)
+
+
+def _said_text(settings: Settings, row: SessionRow, wait: Wait, value: Any, others: list[Wait]) -> str:
+    """What was said, and to what: also whoever did not look before sees it now."""
+    word = {True: "approved", False: "rejected"}[value["approved"]] if wait.kind in YES_OR_NO else "answered"
+    if others:
+        further = f"it still waits for {count(len(others), 'answer')}:  {settings.command('waits', wait.run_id)}"
+    else:
+        with looking(settings.path) as look:
+            further = f"go on:  {way_on(settings, look, row, wait.run_id)}"
+    return f"{visible(wait.id)}: {word}\n{asked_text(wait)}\n\n{further}"
 
 
 def _chosen(found: list[Wait], name: str) -> Wait:
