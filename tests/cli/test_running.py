@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from thence import Agent, SessionOptions
 from thence.cli.app import cli
+from thence.models.scripted import ScriptedReply
 from thence.testing import ScriptedModel, reply
 
 
@@ -97,6 +98,66 @@ def test_a_busy_session(shell, live):
     done = shell.run("run", "-s", "busy", "Me too.", "--json")
     assert (done.returncode, done.stdout) == (4, "")
     assert json.loads(done.stderr)["error"]["code"] == "SESSION_BUSY"
+
+
+def test_json_errors_have_the_ids(shell, provider):
+    """Who reads JSON needs the run, to look at it or to go on with it."""
+    provider.answers = [401]
+    shell.env.update(provider.env())
+    error = json.loads(shell.run("run", "x", "-s", "s", "--json").stderr)["error"]
+    (run,) = json.loads(shell.ok("runs", "s", "--json"))
+    assert (error["session_id"], error["run_id"]) == ("s", run["id"])
+    assert f"thence resume {run['id']}" in error["hint"]
+
+
+def test_ctrl_c_in_json_has_the_ids_and_how_to_go_on(shell, provider):
+    shell.env.update(provider.env())
+    provider.answers = [None]
+    process = shell.start("run", "x", "-s", "s", "--nl")
+    assert provider.hanging.wait(30)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    error = json.loads(err.splitlines()[-1])["error"]
+    (run,) = json.loads(shell.ok("runs", "s", "--json"))
+    assert (error["code"], error["session_id"], error["run_id"]) == ("RUN_INTERRUPTED", "s", run["id"])
+    assert f"thence resume {run['id']}\n" in error["hint"]
+
+
+@pytest.mark.parametrize("place", ["thence.cli.running.resolve_model", "thence.Agent.session", "thence.Session.stream"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_ctrl_c_before_there_is_a_run_says_so(tmp_path, monkeypatch, place, form):
+    def pressed(*words: object, **more: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("thence.cli.running.resolve_model", lambda _: ScriptedModel([reply("x")]))
+    monkeypatch.setattr(place, pressed)
+    result = CliRunner().invoke(cli, ["run", "x", *form], prog_name="thence")
+    assert (result.exit_code, result.stdout) == (130, ""), result.output
+    assert "nothing was started" in result.stderr and "resume" not in result.stderr
+    if form:
+        assert json.loads(result.stderr)["error"]["code"] == "RUN_INTERRUPTED"
+
+
+def test_ctrl_c_just_after_the_run_began_names_it(tmp_path, monkeypatch):
+    """No event was seen yet, and there is a run all the same."""
+
+    def pressed(stream: object) -> object:
+        raise KeyboardInterrupt
+
+    def slow(request: object) -> ScriptedReply:
+        time.sleep(3)
+        return reply("x")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("thence.cli.running.resolve_model", lambda _: ScriptedModel([slow]))
+    monkeypatch.setattr("thence.host.streams.RunStream.__next__", pressed)
+    result = CliRunner().invoke(cli, ["run", "x", "-s", "s"], prog_name="thence")
+    with Agent(tmp_path / "thence.db") as agent:
+        runs = agent.resume_session("s").runs()
+    assert result.exit_code == 130 and len(runs) < 2
+    assert (f"run {runs[0].id} was interrupted" if runs else "nothing was started") in result.stderr
 
 
 def test_a_budget_that_denies(tmp_path, monkeypatch):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from click import Group
 
 
 def main() -> None:
@@ -13,8 +17,17 @@ def main() -> None:
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
-        from .app import cli
-
+        cli = _load()
         cli.main(prog_name="thence")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _load() -> Group:
+    try:
+        from .app import cli
+    except KeyboardInterrupt:
+        # the modules take a moment to load, and whoever is faster wants to know that no run began
+        sys.stderr.write("\ninterrupted: nothing was started\n")
+        raise
+    return cli

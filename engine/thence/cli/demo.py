@@ -25,7 +25,8 @@ from .crash import perform_crash
 from .errors import INTERRUPTED
 from .options import Settings, pass_settings, with_db
 from .printing import Printer
-from .running import Seen, second_interrupt_leaves, stream_turn
+from .running import second_interrupt_leaves, stream_turn
+from .shown import Seen
 from .text import clip, columns, one_line, table, visible
 
 FILES = {

@@ -46,10 +46,14 @@ def exit_code(error: ThenceError) -> int:
     return _CODES.get(error.code, FAILED)
 
 
-def complain(code: str, message: str, *, as_json: bool, hint: str = "") -> None:
-    """Tell what went wrong on stderr."""
+def complain(
+    code: str, message: str, *, as_json: bool, hint: str = "", session_id: str | None = None, run_id: str | None = None
+) -> None:
+    """Tell what went wrong on stderr. ``hint`` says what to type next; JSON has it too, and the ids that are known."""
     if as_json:
-        click.echo(json_text({"error": {"code": code, "message": message}}, indent=None), err=True)
+        known = {"session_id": session_id, "run_id": run_id, "hint": hint or None}
+        error = {"code": code, "message": message, **{name: value for name, value in known.items() if value}}
+        click.echo(json_text({"error": error}, indent=None), err=True)
         return
     click.echo(f"Error: {visible(message)}", err=True)
     if hint:
@@ -62,7 +66,8 @@ def reported(ctx: click.Context, *, as_json: bool) -> Generator[None]:
     try:
         yield
     except ThenceError as error:
-        complain(error.code, error_message(error), as_json=as_json)
+        session_id: str | None = getattr(error, "session_id", None)
+        complain(error.code, error_message(error), as_json=as_json, session_id=session_id, run_id=error.run_id)
         ctx.exit(exit_code(error))
     except click.ClickException as error:
         if not as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import click
@@ -11,7 +11,6 @@ import click
 from .. import reads
 from ..chat import Model
 from ..errors import ThenceError
-from ..host.env import HostEnv
 from ..host.spawned import Recovered
 from ..host.workspace import workspace_tools
 from ..options import SessionOptions
@@ -25,7 +24,6 @@ from .looking import looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
 from .running import (
-    Shown,
     is_model_given,
     make_agent,
     named_model,
@@ -34,6 +32,7 @@ from .running import (
     with_tools,
     words_again,
 )
+from .shown import Shown, new_run_id, nothing_started, tell_nothing_started
 from .text import count, json_text, table, visible
 from .unguarded import without_callables
 
@@ -84,26 +83,26 @@ def resume(
     if everything and (force or workspace is not None):
         raise click.UsageError("--force and --workspace are for one RUN")
     known = {tool.__name__ for tool in workspace_tools()} | _OWN_TOOLS if tools else _OWN_TOOLS
-    with second_interrupt_leaves():
+    with second_interrupt_leaves(), ExitStack() as stack:
         if run is None:
             code = _resume_all(settings, model, tools, known, unguarded, reconfigured)
         else:
-            row, lives = _find(settings, run, known, force=force)
-            chosen = named_model(model)
-            here = Here(chosen.name, tools, is_model_given(), reconfigured, unguarded)
-            if force or not lives:
-                with looking(settings.path) as look:
-                    check_configuration(look, row, run, here)
-            if lives and force and not yes:
-                _ask(settings, row)
-            with make_agent(settings.path, chosen, tools=tools) as agent:
-                options = _options(row, unguarded)
-                session = agent.resume_session(row.session_id, options, workspace=workspace)
-                if lives and force:
-                    session.takeover(force=True)
-                words = words_again(model, tools=tools, unguarded=unguarded, reconfigured=reconfigured)
-                shown = Shown(settings, session, words, resumes=run)
-                code = shown.until_end(lambda at: _stream_resumed(at, chosen))
+            with nothing_started(settings):
+                row, lives = _find(settings, run, known, force=force)
+                chosen = named_model(model)
+                here = Here(chosen.name, tools, is_model_given(), reconfigured, unguarded)
+                if force or not lives:
+                    with looking(settings.path) as look:
+                        check_configuration(look, row, run, here)
+                if lives and force and not yes:
+                    _ask(settings, row)
+                agent = stack.enter_context(make_agent(settings.path, chosen, tools=tools))
+                session = agent.resume_session(row.session_id, _options(row, unguarded), workspace=workspace)
+            if lives and force:
+                session.takeover(force=True)
+            words = words_again(model, tools=tools, unguarded=unguarded, reconfigured=reconfigured)
+            shown = Shown(settings, session, words, resumes=run)
+            code = shown.until_end(lambda at: _stream_resumed(at, chosen))
     click.get_current_context().exit(code)
 
 
@@ -152,14 +151,13 @@ def _stream_resumed(shown: Shown, model: Model) -> SendResult:
         parked = look.newest(shown.resumes or "")
     # a parked run goes on as itself, behind what it has told already
     parked = parked if parked is not None and parked.status == "parked" else None
-    run_id = f"run-{HostEnv().id_generator.next_id()}" if parked is None else parked.id
+    run_id = new_run_id() if parked is None else parked.id
+    shown.seen.run_id = run_id
     after = None if parked is None or not parked.event_count else parked.event_count - 1
     spawned = session.spawn_recovery_with_run_id(run_id if parked is not None else shown.resumes or "", run_id)
-    if session.run_snapshot(run_id) is not None:
-        shown.seen.run_id = run_id
     ended = False
     try:
-        if shown.seen.run_id is not None:
+        if session.run_snapshot(run_id) is not None:
             if settings.form == "text":
                 printer.note(f"goes on as {run_id}, model {model.name}", cut=False)
             with looking(settings.path) as look:
@@ -211,10 +209,13 @@ def _resume_all(
         with make_agent(settings.path, chosen, tools=tools) as agent:
             found = agent.recover(options_of)
     except KeyboardInterrupt:
-        told = f"interrupted in session {began[-1]}" if began else "interrupted"
         words = words_again(model, tools=tools, unguarded=unguarded, reconfigured=reconfigured)
         hint = f"go on: {settings.command('resume', '--all', *words)}"
-        complain("RUN_INTERRUPTED", told, as_json=settings.form != "text", hint=hint)
+        if began:
+            told, as_json = f"interrupted in session {began[-1]}", settings.form != "text"
+            complain("RUN_INTERRUPTED", told, as_json=as_json, hint=hint, session_id=began[-1])
+        else:
+            tell_nothing_started(settings, hint=hint)
         return INTERRUPTED
     settings.tell(
         (_value(one) for one in found), lambda: _all_text(found), none=f"nothing to resume in {settings.path}"

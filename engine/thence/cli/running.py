@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 import click
@@ -17,120 +16,18 @@ from click.core import ParameterSource
 from ..agent import Agent
 from ..answers import YES_OR_NO
 from ..chat import Model
-from ..errors import GateClosed, RunInterrupted, SessionBusy, SessionNotFound, ThenceError
-from ..events import Event
+from ..errors import SessionNotFound
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
-from .asking import say_lines
-from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
+from .errors import INTERRUPTED
 from .options import Settings, common, pass_settings
 from .printing import Printer
-from .summary import about
-from .text import count, json_text
+from .shown import Seen, Shown, new_run_id, nothing_started
+from .text import json_text
 from .unguarded import without_callables
-
-
-@dataclass(slots=True)
-class Seen:
-    """What is known of the run so far."""
-
-    run_id: str | None = None
-
-
-@dataclass(slots=True)
-class Shown:
-    """A turn as its user sees it, from the first event to how it ended and what to do then.
-
-    Attributes:
-        again: options that a resume needs too, because they were given.
-        resumes: the run that this one goes on from.
-    """
-
-    settings: Settings
-    session: Session
-    again: tuple[str, ...] = ()
-    resumes: str | None = None
-    printer: Printer = field(default_factory=Printer)
-    seen: Seen = field(default_factory=Seen)
-
-    def until_end(self, work: Callable[[Shown], SendResult]) -> int:
-        """Do it, and tell how it ended; the exit code."""
-        as_json = self.settings.form != "text"
-        try:
-            result = work(self)
-        except (KeyboardInterrupt, BrokenPipeError) as error:
-            if isinstance(error, BrokenPipeError):
-                abandon_stdout()
-            self._tell_interrupted()
-            return INTERRUPTED
-        except RunInterrupted as error:
-            # ours, interrupted by somebody else; or an earlier one, and ours never began
-            ours = error.run_id == self.seen.run_id
-            self.printer.end_line()
-            whose = "the run" if ours else "the session's last run"
-            said = f"{whose}, {error.run_id}, was interrupted"
-            complain(error.code, said, as_json=as_json, hint=self._hints(resume=error.run_id))
-            return INTERRUPTED if ours else FAILED
-        except ThenceError as error:
-            self.printer.end_line()
-            hint = self._hints(show=error.run_id, resume=error.run_id if error.resumable else None)
-            if isinstance(error, SessionBusy) and self.resumes is not None:
-                hint = self._busy_hint(self.resumes)
-            if isinstance(error, GateClosed) and error.run_id is not None:
-                hint += f"\nor waive it: {self.settings.command('waive', error.run_id, '--reason')} TEXT"
-            complain(error.code, str(error), as_json=as_json, hint=hint)
-            return exit_code(error)
-        self._tell_end(result)
-        return result_code(result)
-
-    def _tell_end(self, result: SendResult) -> None:
-        settings, printer = self.settings, self.printer
-        if settings.form == "json":
-            click.echo(json_text({"session_id": self.session.session_id, **result.to_dict()}))
-        elif settings.form == "text":
-            work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
-            printer.note(f"{result.status}: {work}")
-            if result.status == "parked":
-                self._tell_parked(result)
-                return
-            further = settings.command("run", "-s", self.session.session_id, *self.again)
-            printer.note(f"go on: {further} PROMPT", cut=False)
-
-    def _tell_parked(self, result: SendResult) -> None:
-        command = self.settings.command
-        for wait in result.waits:
-            self.printer.note(f"waits for {wait.kind.replace('_', ' ')} {wait.id}: {about(wait)}")
-            self.printer.note(f"  see:  {command('waits', wait.id, '-s', wait.session_id)}", cut=False)
-            for line in say_lines(self.settings, wait):
-                self.printer.note(f"  {line}", cut=False)
-        self.printer.note(f"go on:  {command('resume', result.run_id, *self.again)}", cut=False)
-
-    def _tell_interrupted(self) -> None:
-        run_id = self.seen.run_id
-        found = self.session.run_snapshot(run_id) if run_id else None
-        ended = found is not None and found.is_terminal
-        what = f"run {run_id}" if run_id else "the run"
-        state = f"has ended ({found.status})" if found is not None and ended else "was interrupted"
-        hint = self._hints(show=run_id) if ended else self._hints(show=run_id, resume=run_id or self.resumes)
-        complain("RUN_INTERRUPTED", f"{what} {state}", as_json=self.settings.form != "text", hint=hint)
-
-    def _hints(self, *, show: str | None = None, resume: str | None = None) -> str:
-        """What to type next."""
-        command = self.settings.command
-        lines = [f"look at it:  {command('show', show)}"] if show else []
-        if resume:
-            lines.append(f"resume it:   {command('resume', resume, *self.again)}")
-            closing = command("run", "-s", self.session.session_id, "--settle", *self.again, "Go on.")
-            lines.append(f"or close it: {closing}")
-        return "\n".join(lines)
-
-    def _busy_hint(self, run_id: str) -> str:
-        command = self.settings.command
-        return f"follow it:   {command('tail', run_id)}\nif stuck:    {command('resume', run_id, '--force')}"
-
 
 with_model = click.option(
     "-m",
@@ -178,10 +75,13 @@ def run(
     options = without_callables() if unguarded else SessionOptions()
     again = words_again(model, tools=tools, unguarded=unguarded)
     choice: OnInterrupted | None = "settle" if settle else None
-    with second_interrupt_leaves(), make_agent(settings.path, named_model(model), tools=tools) as agent:
-        shown = Shown(settings, _session(agent, session_id, options, workspace), again)
+    with second_interrupt_leaves(), ExitStack() as stack:
+        with nothing_started(settings):
+            agent = stack.enter_context(make_agent(settings.path, named_model(model), tools=tools))
+            session = _session(agent, session_id, options, workspace)
+        shown = Shown(settings, session, again, seen=Seen(new_run_id()))
         code = shown.until_end(
-            lambda at: stream_turn(at.session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
+            lambda at: stream_turn(session, text, at.printer, at.seen, form=settings.form, on_interrupted=choice)
         )
     click.get_current_context().exit(code)
 
@@ -230,19 +130,13 @@ def stream_turn(
     on_interrupted: OnInterrupted | None = None,
 ) -> SendResult:
     """Run one turn and print its events. However it is left, the run has let go of the session then."""
-    with session.stream(prompt, on_interrupted=on_interrupted) as stream:
+    with session.stream(prompt, run_id=seen.run_id, on_interrupted=on_interrupted) as stream:
         for event in stream:
-            _note_id(event, seen)
             if form == "text":
                 printer.event(event)
             elif form == "nl":
                 click.echo(json_text(event.to_dict(), indent=None))
         return stream.result
-
-
-def _note_id(event: Event, seen: Seen) -> None:
-    if seen.run_id is None:
-        seen.run_id = event.metadata.get("run_id")
 
 
 @contextmanager

@@ -132,6 +132,8 @@ def _not_stopped(settings: Settings, run: Run, verb: str) -> NotLive:
         f"run {run.id} was asked to end, and its process has not answered for {_ANSWER_WAIT_S:.0f} s",
         as_json=settings.form != "text",
         hint=f"it will when it can; look: {settings.command('show', run.id)}",
+        session_id=run.session_id,
+        run_id=run.id,
     )
     click.get_current_context().exit(BUSY)
 
