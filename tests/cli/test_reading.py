@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -11,8 +12,9 @@ import subprocess
 import pytest
 from click.testing import CliRunner, Result
 
-from thence import Agent, PermissionPolicy, Question, SessionOptions
+from thence import Agent, ModelError, PermissionPolicy, Question, RunFailed, SessionOptions
 from thence.cli.app import cli
+from thence.codec import _DECODERS
 from thence.testing import ScriptedModel, call, reply
 
 COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats", "waits", "doctor")
@@ -138,10 +140,65 @@ def test_a_finished_run_is_tailed_as_it_was(invoke):
 
 
 def test_usage(invoke):
-    for by, name in (("session", "t-0"), ("tenant", "acme"), ("model", "scripted")):
+    for by, key, name in (
+        ("session", "session_id", "t-0"),
+        ("tenant", "tenant_id", "acme"),
+        ("model", "model", "scripted"),
+    ):
         (one,) = json.loads(invoke("usage", "--by", by, "--json").stdout)
-        assert (one[by], one["requests"], one["total_tokens"], one["requests_without_usage"]) == (name, 3, 30, 1)
+        assert (one[key], one["requests"], one["total_tokens"], one["requests_without_usage"]) == (name, 3, 30, 1)
     assert "Not in the sums: 1 request " in invoke("usage").stdout
+
+
+def test_usage_of_one_session(invoke, parked):
+    assert [one["session_id"] for one in json.loads(invoke("usage", "--json").stdout)] == ["t-0", "w-0"]
+    assert [one["session_id"] for one in json.loads(invoke("usage", "w-0", "--json").stdout)] == ["w-0"]
+    assert invoke("usage", "nobody").exit_code == 3
+
+
+@pytest.fixture
+def silent(filled):
+    """The filled file, with a session all of whose requests failed, and one of which one failed; both by the API."""
+    failure = [ModelError("http_500", "broken", retryable=False)]
+    with Agent(filled.path, model=ScriptedModel(failure, name="other")) as agent, pytest.raises(RunFailed):
+        agent.session(".", SessionOptions(session_id="failed")).send("x", run_id="run-failed")
+    usage = {"prompt_tokens": 7, "completion_tokens": 1}
+    with Agent(filled.path, model=ScriptedModel([reply("x", usage=usage), *failure])) as agent:
+        mixed = agent.session(".", SessionOptions(session_id="mixed"))
+        mixed.send("x")
+        with pytest.raises(RunFailed):
+            mixed.send("x")
+        return {one.session_id: agent.usage(one.session_id) for one in agent.list_sessions()}
+
+
+def test_usage_says_what_the_api_says(invoke, silent):
+    """A request that failed after it was sent may have cost something, also where it is all that a session did."""
+    found = {one["session_id"]: one for one in json.loads(invoke("usage", "--json").stdout)}
+    assert {
+        name: (one["requests"], one["requests_without_usage"], one["total_tokens"]) for name, one in found.items()
+    } == {name: (api.known + api.unknown, api.unknown, api.usage.total_tokens) for name, api in silent.items()}
+    assert found["failed"]["requests_without_usage"] == 1
+    by_model = {
+        one["model"]: one["requests_without_usage"]
+        for one in json.loads(invoke("usage", "--by", "model", "--json").stdout)
+    }
+    assert by_model == {"scripted": 2, "other": 1}
+    text = invoke("usage").stdout
+    assert "Not in the sums: 3 requests " in text
+    assert re.search(r"^failed +1 +1 +\? +\? +\? +\?$", text, re.MULTILINE), text
+    assert "Not in the sums: 1 request " in invoke("usage", "failed").stdout
+
+
+def test_what_nobody_knows_is_not_shown_as_nothing(invoke, silent):
+    assert re.search(r"^tokens +unknown for 1 request$", invoke("show", "run-failed").stdout, re.MULTILINE)
+
+
+def test_usage_of_a_log_that_a_later_version_wrote(invoke, silent, monkeypatch):
+    """What can be counted is, and it says what cannot."""
+    monkeypatch.delitem(_DECODERS, "turn.ended")
+    shown = invoke("usage", "--json")
+    assert "session t-0: " in shown.stderr and "requests that failed are not counted" in shown.stderr
+    assert [one["session_id"] for one in json.loads(shown.stdout)] == ["t-0", "failed", "mixed"]
 
 
 def test_ls_by_tags(invoke):

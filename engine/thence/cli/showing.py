@@ -16,7 +16,7 @@ from .errors import NotFound
 from .gate import closed_gate, report_of, report_text
 from .looking import Look, RawFact, looking
 from .options import Settings, common, pass_settings
-from .summary import calls_of, parts_of, short_arguments, short_result, text_of
+from .summary import calls_of, parts_of, short_arguments, short_result, text_of, tokens_text
 from .text import age, clip, columns, count, fields, moment, one_line, visible
 
 _TURNS = 5
@@ -136,6 +136,7 @@ def _bounded(text: str) -> str:
 def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any] | None) -> str:
     took = "" if run.ended_ms is None else f", took {(run.ended_ms - run.created_ms) / 1000:.1f} s"
     usage = run.usage
+    took_tokens = f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total"
     closed = closed_gate(run)
     error = None
     if run.error_code:
@@ -150,7 +151,7 @@ def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any
             "went on in": run.superseded_by,
             "work": f"{count(run.rounds, 'round')}, {count(run.tool_calls_count, 'call')}, "
             f"{count(run.event_count, 'event')}",
-            "tokens": f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total",
+            "tokens": tokens_text(took_tokens, usage, run.requests_without_usage),
             "error": error,
             "changes": None if closed is None else closed.digest,
             "prompt": _bounded(run.prompt),

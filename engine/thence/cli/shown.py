@@ -18,7 +18,7 @@ from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, re
 from .looking import looking
 from .options import Settings
 from .printing import Printer
-from .summary import about
+from .summary import about, tokens_text
 from .text import count, json_text
 
 
@@ -105,13 +105,20 @@ class Shown:
         if settings.form == "json":
             click.echo(json_text({"session_id": self.session.session_id, **result.to_dict()}))
         elif settings.form == "text":
-            work = f"{count(result.tool_calls_count, 'call')}, {count(result.usage.total_tokens, 'token')}"
-            printer.note(f"{result.status}: {work}")
+            printer.note(f"{result.status}: {count(result.tool_calls_count, 'call')}, {self._tokens(result)}")
             if result.status == "parked":
                 self._tell_parked(result)
                 return
             further = settings.command("run", "-s", self.session.session_id, *self.again)
             printer.note(f"go on: {further} PROMPT", cut=False)
+
+    def _tokens(self, result: SendResult) -> str:
+        run = self.session.run_snapshot(result.run_id)
+        usage = result.usage
+        unknown = 0 if run is None else run.requests_without_usage
+        # without a number, "unknown" alone would not say what
+        word = "" if usage.total_tokens or not unknown else "tokens "
+        return word + tokens_text(count(usage.total_tokens, "token"), usage, unknown)
 
     def _tell_parked(self, result: SendResult) -> None:
         command = self.settings.command

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ..canonical import dumps_checked
+from ..chat import Usage
 from ..waits import Wait
 from .text import clip, count, one_line
 
@@ -33,6 +34,14 @@ def short_result(output: str, ok: bool, columns: int) -> str:
         return clip(f"failed: {(lines or [''])[0].removeprefix('Error: ')}", columns)
     several = f"{count(output.count(chr(10)) + (not output.endswith(chr(10))), 'line')}: " if len(lines) > 1 else ""
     return clip(several + " | ".join(lines) if lines else "(nothing)", columns)
+
+
+def tokens_text(told: str, usage: Usage, unknown: int) -> str:
+    """What requests took, as ``told``; of ``unknown`` ones nobody knows it, which is not the same as nothing."""
+    if not unknown:
+        return told
+    rest = f"unknown for {count(unknown, 'request')}"
+    return f"{told}; {rest}" if usage.total_tokens else rest
 
 
 def text_of(value: Mapping[str, Any], name: str = "text") -> str:
