@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from thence import Agent, ModelError, PermissionPolicy, Question, RunFailed, SessionOptions
 from thence.cli.app import cli
 from thence.codec import _DECODERS
+from thence.models.scripted import ScriptedReply
 from thence.testing import ScriptedModel, call, reply
 
 COMMANDS = ("ls", "show", "runs", "facts", "events", "trace", "tail", "usage", "stats", "waits", "doctor")
@@ -199,6 +200,74 @@ def test_usage_of_a_log_that_a_later_version_wrote(invoke, silent, monkeypatch):
     shown = invoke("usage", "--json")
     assert "session t-0: " in shown.stderr and "requests that failed are not counted" in shown.stderr
     assert [one["session_id"] for one in json.loads(shown.stdout)] == ["t-0", "failed", "mixed"]
+
+
+LONG = "A long story.\n" * 6000
+
+
+def test_a_long_text_can_be_read(invoke, filled):
+    """What is kept beside the log for its length is shown by its number, and where it is cut it says so."""
+
+    def tell() -> str:
+        return "\n".join(f"line {number}" for number in range(9000))
+
+    model = ScriptedModel([reply("Look.", calls=[call("tell")]), reply("Long.")])
+    with Agent(filled.path, model=model, tools=[tell]) as agent:
+        agent.session(".", SessionOptions(session_id="long")).send(LONG)
+    table = invoke("facts", "long").stdout
+    assert "long text, blob" in table and "thence facts long --seq SEQ" in table
+    assert "--seq" not in invoke("facts", "t-0").stdout
+    shown = invoke("show", "long").stdout
+    assert "thence facts long --seq 2)" in shown and "thence facts long --seq 4)" in shown
+    assert LONG in invoke("facts", "long", "--seq", "2").stdout
+    (fact,) = json.loads(invoke("facts", "long", "--seq", "2", "--json").stdout)
+    assert (fact["seq"], fact["payload"]["parts"][0]["text"]) == (2, LONG)
+    # the whole output, of which the model was shown a part
+    assert tell() in invoke("facts", "long", "--seq", "4").stdout
+    (configured,) = json.loads(invoke("facts", "long", "--seq", "1", "--json").stdout)
+    assert [tool["name"] for tool in configured["payload"]["tools"]] == ["tell"]
+    assert invoke("facts", "long", "--seq", "99").exit_code == 3
+
+
+def test_tables_for_people_hold_no_raw_json(invoke, parked):
+    class Soft:
+        def check_before_llm(self, session_id: str, estimated_tokens: int) -> object:
+            return {"decision": "soft", "resource": "tokens", "consumed": 3, "limit": 4, "message": "nearly"}
+
+    def steer(request: object) -> ScriptedReply:
+        assert session.steer("Shorter.")
+        return reply("x")
+
+    with Agent(parked.path, model=ScriptedModel([steer, reply("y")])) as agent:
+        session = agent.session(".", SessionOptions(session_id="soft", budget_guard=Soft()))
+        run_id = session.send("x").run_id
+    assert invoke("approve", "t1-r1-c0-w1", "--by", "ann").exit_code == 0
+
+    def pay(cents: int) -> str:
+        return "paid"
+
+    with Agent(parked.path, model=ScriptedModel([reply("Done.")]), tools=[pay]) as agent:
+        options = SessionOptions(permission_policy=PermissionPolicy(ask=("pay",)))
+        owed = agent.resume_session("w-0", options)
+        owed_id = owed.resume_run(owed.runs()[-1].id).run_id
+    events, facts = invoke("events", run_id).stdout, invoke("facts", "w-0").stdout
+    for table in (events, facts, invoke("events", owed_id).stdout):
+        assert "{" not in table, table
+    assert "tokens warns 3.0 of 4.0: nearly" in events and "steer: Shorter." in events
+    assert re.search(r"wait\.opened .* confirmation of t1-r1-c0$", facts, re.MULTILINE)
+    assert re.search(r"wait\.answered .* t1-r1-c0-w1: yes by ann$", facts, re.MULTILINE), facts
+
+
+def test_a_parked_run_is_followed_until_it_is_parked(invoke, parked):
+    """Nobody works on it: whoever follows it is told what it waits for, and how to follow it further."""
+    (run,) = json.loads(invoke("runs", "w-0", "--json").stdout)
+    for form in ([], ["--json"], ["--nl"]):
+        assert invoke("tail", run["id"], *form).exit_code == 8
+    lines = invoke("tail", run["id"]).stdout.splitlines()
+    assert lines[-3] == f"{run['id']}: parked" and lines[-2].endswith(f"thence waits {run['id']}")
+    after = str(run["event_count"] - 1)
+    assert lines[-1].endswith(f"thence tail {run['id']} --after {after}")
+    assert json.loads(invoke("tail", run["id"], "--after", after, "--json").stdout) == []
 
 
 def test_ls_by_tags(invoke):

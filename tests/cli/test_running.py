@@ -66,13 +66,14 @@ def test_the_prompt_from_standard_input(shell, provider, tmp_path):
     [
         (["run", " "], 2, "PROMPT"),
         (["run", "x", "-m", "nobody:x"], 2, "--model"),
-        (["run", "x", "-m", "openai:x"], 1, "OPENAI_API_KEY"),
+        (["run", "x", "-m", "openai:x"], 1, "no API key: set the environment variable OPENAI_API_KEY"),
         (["run", "x", "-s", " "], 2, "session_id"),
         (["run", "x", "--db", "no/such/folder/x.db", "-m", "openai:x"], 1, "folder"),
     ],
 )
 def test_a_run_that_cannot_begin(tmp_path, monkeypatch, words, code, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     if "folder" in message:
         monkeypatch.setenv("OPENAI_API_KEY", "none")
     elif message == "session_id":
@@ -296,6 +297,22 @@ def test_a_run_whose_reader_leaves_is_interrupted(shell, provider):
     os.close(writing)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+    assert "whoever read the output has left: run run-" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
+def test_output_that_cannot_be_written(shell, provider, filled):
+    """A full disk is told in words, by every command, and a run that cannot be shown is interrupted."""
+    shell.env.update(provider.env())
+    provider.answers = ["one two three"]
+    with open("/dev/full", "w") as full:
+        for words in (["facts", "t-0", "--nl"], ["ls"], ["show", "t-0", "--json"]):
+            done = shell.run(*words, stdout=full)
+            assert done.returncode == 1 and "could not be written: No space left" in done.stderr, done
+            assert "Traceback" not in done.stderr
+        done = shell.run("run", "-s", "s", "x", stdout=full)
+    assert done.returncode == 1 and "could not be written (No space left on device): run run-" in done.stderr, done
+    assert "Traceback" not in done.stderr and "thence resume run-" in done.stderr
 
 
 @pytest.mark.parametrize("no_color", [False, True])

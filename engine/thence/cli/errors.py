@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Generator
@@ -28,6 +29,10 @@ _CODES = {
     "BUDGET_EXHAUSTED": DENIED,
     "SESSION_CONFIGURATION_ERROR": USAGE,
 }
+
+
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""What writing to stdout may fail with, beside a reader that has left."""
 
 
 class NotFound(ThenceError):
@@ -80,6 +85,12 @@ def reported(ctx: click.Context, *, as_json: bool) -> Generator[None]:
         # whoever read our output has left: what follows goes nowhere, the flush at exit included
         abandon_stdout()
         ctx.exit(OK)
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        abandon_stdout()
+        complain("OUTPUT_FAILED", f"the output could not be written: {error.strerror}", as_json=as_json)
+        ctx.exit(FAILED)
 
 
 def abandon_stdout() -> None:

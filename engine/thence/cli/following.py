@@ -9,6 +9,7 @@ import click
 
 from ..events import Event
 from ..host.tailing import Tail
+from .errors import PARKED
 from .looking import Look, looking
 from .options import Settings, common, pass_settings
 from .printing import Printer
@@ -23,20 +24,31 @@ _ALIVE_CHECK_S = 1.0
 @common
 @pass_settings
 def tail(settings: Settings, run: str, after: int | None) -> None:
-    """Follow a RUN of any process until it is over."""
+    """Follow a RUN of any process until it is over or parked.
+
+    Of a parked one it says what it waits for, and how to follow it when it goes on; exit code 8.
+    """
     printer = Printer(whole=True, aside=False)
     with looking(settings.path) as look:
-        followed = follow(look, run, after)
+        followed = follow(look, run, after, parked_is_over=True)
         if settings.form == "text":
             for event in followed:
                 printer.event(event)
             printer.end_line()
-            printer.note(f"{run}: {look.run(run).state}")
         elif settings.form == "nl":
             for event in followed:
                 click.echo(json_text(event.to_dict(), indent=None))
         else:
             click.echo(json_text([event.to_dict() for event in followed]))
+        found = look.run(run)
+    if settings.form == "text":
+        printer.note(f"{run}: {found.state}")
+    if found.status == "parked":
+        if settings.form == "text":
+            printer.note(f"it waits:        {settings.command('waits', run)}", cut=False)
+            behind = ("--after", str(found.event_count - 1)) if found.event_count else ()
+            printer.note(f"when it goes on: {settings.command('tail', run, *behind)}", cut=False)
+        click.get_current_context().exit(PARKED)
 
 
 def follow(look: Look, run_id: str, after: int | None, *, parked_is_over: bool = False) -> Iterator[Event]:

@@ -11,10 +11,12 @@ from .. import reads
 from ..events import Event, EventPage
 from ..reads import SessionRow
 from ..runs import TERMINAL, Run
+from .errors import NotFound
 from .looking import Look, looking
 from .options import Settings, common, pass_settings
 from .summary import tell_event, tell_fact
 from .text import age, clock, one_line, table
+from .whole import fact_text, is_cut, whole
 
 
 @click.command()
@@ -94,22 +96,38 @@ def runs_text(found: list[Run]) -> str:
 @click.command()
 @click.argument("session")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only facts after this one.")
+@click.option("--seq", type=click.IntRange(min=1), metavar="SEQ", help="Only this one, whole: with its long texts.")
 @common
 @pass_settings
-def facts(settings: Settings, session: str, after: int) -> None:
+def facts(settings: Settings, session: str, after: int, seq: int | None) -> None:
     """Show the log of a SESSION: what happened, for ever."""
     with looking(settings.path) as look:
-        found = look.facts(look.session(session), after)
+        row = look.session(session)
+        if seq is not None:
+            _show_whole(settings, look, row, seq)
+            return
+        found = look.facts(row, after)
         if settings.form != "text":
             settings.tell((fact.to_dict() for fact in found), str)
             return
-        rows = [
-            {"seq": fact.seq, "kind": fact.kind, "key": fact.key, "what": tell_fact(fact.kind, fact.payload)}
-            for fact in found
-        ]
+        kept = list(found)
+    rows = [
+        {"seq": fact.seq, "kind": fact.kind, "key": fact.key, "what": tell_fact(fact.kind, fact.payload)}
+        for fact in kept
+    ]
     settings.tell(
         rows, lambda: table(rows, flexible="what", right=("seq",)), none=f"no facts in session {session} after {after}"
     )
+    if any(is_cut(fact.payload) for fact in kept):
+        click.echo(f"\na long text in full: {settings.command('facts', session, '--seq')} SEQ")
+
+
+def _show_whole(settings: Settings, look: Look, session: SessionRow, seq: int) -> None:
+    fact = next((one for one in look.facts(session, seq - 1) if one.seq == seq), None)
+    if fact is None:
+        raise NotFound(f"session {session.session_id} has no fact {seq}")
+    payload = whole(look, session, fact.payload)
+    settings.tell([{**fact.to_dict(), "payload": payload}], lambda: fact_text(fact, payload))
 
 
 @click.command()

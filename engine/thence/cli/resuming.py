@@ -168,7 +168,7 @@ def _stream_resumed(shown: Shown, model: Model) -> SendResult:
                     elif settings.form == "nl":
                         click.echo(json_text(event.to_dict(), indent=None))
         result = spawned.wait()
-    except (KeyboardInterrupt, BrokenPipeError):
+    except (KeyboardInterrupt, OSError):
         session.interrupt("keyboard interrupt")
         with suppress(ThenceError):
             spawned.wait()

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from ..agent import Agent
 from ..answers import YES_OR_NO
 from ..chat import Model
-from ..errors import SessionNotFound
+from ..errors import ModelError, SessionNotFound
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
 from ..options import OnInterrupted, SessionOptions
@@ -98,11 +98,16 @@ def words_again(model: str, *, tools: bool, unguarded: bool, reconfigured: bool 
 
 
 def named_model(name: str) -> Model:
-    """The model that ``--model`` names. Raises BadParameter."""
+    """The model that ``--model`` names. Raises BadParameter, or ModelError in words of the command line."""
     try:
         return resolve_model(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--model") from None
+    except ModelError as error:
+        if name.startswith("openai:") and not os.environ.get("OPENAI_API_KEY", "").strip():
+            words = "set the environment variable OPENAI_API_KEY (any text, for a server that asks for none)"
+            raise ModelError(error.kind, f"no API key: {words}", retryable=False) from None
+        raise
 
 
 def make_agent(path: str, model: Model, *, tools: bool) -> Agent:

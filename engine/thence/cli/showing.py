@@ -18,6 +18,7 @@ from .looking import Look, RawFact, looking
 from .options import Settings, common, pass_settings
 from .summary import calls_of, parts_of, short_arguments, short_result, text_of, tokens_text
 from .text import age, clip, columns, count, fields, moment, one_line, visible
+from .whole import is_cut
 
 _TURNS = 5
 _LONGEST = 4000
@@ -96,7 +97,16 @@ def _conversation(settings: Settings, session: SessionRow, facts: list[RawFact])
         lines += ["", f"({earlier}: {settings.command('facts', session.session_id)})"]
     for fact in facts:
         lines += _said(fact)
+        if is_cut(fact.payload) or _is_long(fact):
+            lines.append(f"  (all of it: {settings.command('facts', session.session_id, '--seq', str(fact.seq))})")
     return lines
+
+
+def _is_long(fact: RawFact) -> bool:
+    """Whether what is shown of a fact was cut for its length."""
+    if fact.kind in ("user.message", "tool.result"):
+        return len(parts_of(fact.value)) > _LONGEST
+    return fact.kind == "model.turn" and len(text_of(fact.value)) > _LONGEST
 
 
 def _is_host(fact: RawFact) -> bool:

@@ -14,7 +14,7 @@ from ..results import SendResult
 from ..runs import Run
 from ..session import Session
 from .asking import say_lines
-from .errors import FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
+from .errors import CANNOT_WRITE, FAILED, INTERRUPTED, abandon_stdout, complain, exit_code, result_code
 from .looking import looking
 from .options import Settings
 from .printing import Printer
@@ -76,6 +76,11 @@ class Shown:
         except BrokenPipeError:
             abandon_stdout()
             return self._tell_left("whoever read the output has left: ", INTERRUPTED)
+        except OSError as error:
+            if error.errno not in CANNOT_WRITE:
+                raise
+            abandon_stdout()
+            return self._tell_left(f"the output could not be written ({error.strerror}): ", FAILED)
         except RunInterrupted as error:
             # ours, interrupted by somebody else; or an earlier one, and ours never began
             ours = error.run_id == self.seen.run_id

@@ -103,7 +103,25 @@ def tell_fact(kind: str, payload: Any) -> str:
         return one_line(f"{value.get('trigger')}: {text_of(value, 'summary')}")
     if kind == "turn.ended":
         return one_line(" ".join(str(value[name]) for name in ("status", "code", "message") if value.get(name)))
-    return one_line(dumps_checked(value))
+    if kind == "wait.opened":
+        about = cast("Mapping[str, Any]", value.get("about") or {})
+        asks = f" {short_arguments(about, 1000)}" if about else ""
+        return one_line(f"{str(value.get('kind')).replace('_', ' ')} of {value.get('subject')}{asks}")
+    if kind == "wait.answered":
+        by = f" by {value['by']}" if value.get("by") else ""
+        said = "nobody answered in time" if value.get("expired") else f"{_answer(value.get('value'))}{by}"
+        return one_line(f"{value.get('wait_id')}: {said}")
+    # what has no words of its own: its fields, rather than raw JSON
+    return short_arguments(value, 1000)
+
+
+def _answer(value: Any) -> str:
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        if isinstance(given.get("approved"), bool):
+            reason = f": {given['reason']}" if given.get("reason") else ""
+            return ("yes" if given["approved"] else "no") + reason
+    return _value(value)
 
 
 def tell_event(kind: str, payload: Mapping[str, Any]) -> str:
@@ -130,4 +148,12 @@ def tell_event(kind: str, payload: Mapping[str, Any]) -> str:
     if kind in ("agent_start", "turn_end", "agent_end", "error"):
         words = [str(payload[name]) for name in ("status", "code", "message", "prompt", "text") if payload.get(name)]
         return one_line(" ".join(words))
-    return one_line(dumps_checked(dict(payload))) if payload else ""
+    if kind == "run_control_applied":
+        why = payload.get("input") or payload.get("reason")
+        return one_line(f"{payload.get('operation')}{f': {why}' if why else ''}")
+    if kind == "budget_threshold_hit":
+        word = {"soft": "warns", "hard": "stops"}.get(str(payload.get("kind")), str(payload.get("kind")))
+        of = f" {_value(payload.get('consumed'))} of {_value(payload.get('limit'))}" if payload.get("limit") else ""
+        why = f": {payload['message']}" if payload.get("message") else ""
+        return one_line(f"{payload.get('resource')} {word}{of}{why}")
+    return short_arguments(payload, 1000)
