@@ -1,6 +1,7 @@
 """Ids and time: the only two sources of difference between equal runs (§11).
 
-Every stored id and time comes through a :class:`HostEnv`. Equal inputs under equal environments give equal files.
+Every stored id and time comes through a :class:`HostEnv`. Equal inputs under equal environments give equal facts, byte
+for byte; with ``max_parallel_tools=1`` also an equal ``iterdump()`` of the closed file, though not equal pages of it.
 """
 
 from __future__ import annotations
