@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -112,11 +113,35 @@ def test_every_cli_command_is_named_in_the_readme_and_nothing_else() -> None:
     assert set(cli.commands) <= named
 
 
-def test_links_and_file_names_in_the_docs_exist() -> None:
-    for page in ("README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/DECISIONS.md", "schema/README.md"):
-        text = (ROOT / page).read_text()
-        for name in re.findall(r"`((?:docs|schema|engine|tests|tools|benchmarks)/[\w./-]+\.\w+)`", text):
-            assert (ROOT / name).exists(), f"{page} names {name}"
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/DECISIONS.md", "schema/README.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_folders_that_the_docs_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for name in re.findall(r"`((?:docs|schema|engine|tests|tools|benchmarks)/[\w./-]*)`", text):
+        assert (ROOT / name).exists(), f"{page} names {name}"
+
+
+def test_contributing_names_every_folder_of_tests_and_no_other() -> None:
+    section = CONTRIBUTING.split("**A test.**")[1].split("**")[0]
+    folders = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert set(re.findall(r"`(\w+)/`", section)) == folders
+    for name in re.findall(r"`(\w+)/`", CONTRIBUTING.split("## How to add")[0]):
+        assert any((ROOT / above / name).is_dir() for above in (".", "engine/thence")), f"CONTRIBUTING.md names {name}/"
+
+
+def test_contributing_says_of_the_lanes_what_they_do() -> None:
+    """A later -m takes the place of the one in pyproject.toml."""
+    assert "`-m slow` adds" not in CONTRIBUTING and "`-m slow` runs instead" in CONTRIBUTING
+    assert '"-m", "not slow and not real_model"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_every_chapter_that_is_cited_is_explained() -> None:
+    explained = set(re.findall(r"§(\d+) \w", CONTRIBUTING.split("## What § means")[1].split("## ")[0]))
+    for path in [*(ROOT / "engine").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").glob("*.md")]:
+        cited = set(re.findall(r"§(\d+)", path.read_text()))
+        assert cited <= explained, f"{path.name} cites {cited - explained}"
 
 
 def test_architecture_walks_a_turn_through_at_most_five_files() -> None:
