@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sqlite3
@@ -10,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import thence
+import thence.testing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -142,6 +146,39 @@ def test_every_chapter_that_is_cited_is_explained() -> None:
     for path in [*(ROOT / "engine").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").glob("*.md")]:
         cited = set(re.findall(r"§(\d+)", path.read_text()))
         assert cited <= explained, f"{path.name} cites {cited - explained}"
+
+
+def test_no_page_and_no_message_names_a_command_that_is_not_there() -> None:
+    from thence.cli.app import COMMANDS
+
+    there = {command.name for command in COMMANDS}
+    pages = [ROOT / page for page in PAGES] + [ROOT / "docs/DURABILITY.md", *(ROOT / "engine").rglob("*.py")]
+    for path in pages:
+        for name in re.findall(r"[`']thence ([a-z]+)\b", path.read_text()):
+            assert name in there, f"{path.name} names 'thence {name}'"
+
+
+def test_what_is_said_to_be_missing_is_missing() -> None:
+    """Whoever adds one of these takes it out of the list."""
+    section = README.split("## What is not there yet")[1].split("## ")[0]
+    from thence.cli.app import COMMANDS
+
+    there = {command.name for command in COMMANDS}
+    missing = {
+        **{name: name not in there for name in ("verify", "backup", "export", "replay")},
+        "ReplayModel": not hasattr(thence, "ReplayModel") and not hasattr(thence.testing, "ReplayModel"),
+        "output_type": "output_type" not in inspect.signature(thence.Session.send).parameters,
+        "agent.scoped": not hasattr(thence.Agent, "scoped"),
+        "guard_file": "guard_file" not in inspect.signature(thence.Agent).parameters,
+    }
+    named = set(re.findall(r"`([\w.]+)`", section))
+    assert named == {name for name, is_missing in missing.items() if is_missing}
+
+
+def test_the_readme_says_how_to_install_it_and_where_the_command_line_is() -> None:
+    name = re.search(r'^name = "(\w+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert name and f"pip install './{name[1]}[openai]'" in README
+    assert "`.venv/bin/thence`" in README
 
 
 def test_architecture_walks_a_turn_through_at_most_five_files() -> None:

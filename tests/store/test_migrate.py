@@ -88,7 +88,7 @@ def test_a_gap_in_the_migrations(old):
 
 
 def test_readers_do_not_migrate_and_old_code_refuses(old, open_store):
-    with pytest.raises(StoreError, match="thence migrate"):
+    with pytest.raises(StoreError, match="opening it with an Agent"):
         ReadOnlyStore(old, schema=NEW)
     open_store(old, schema=NEW).close()
     with pytest.raises(FileRefused, match="schema 3 > 1"):

@@ -31,7 +31,7 @@ class ReadOnlyStore:
 
     Raises:
         FileRefused: as for a `SqliteStore`, without needing to write.
-        StoreError: the file is of an older schema (``thence migrate`` brings it up to date).
+        StoreError: the file is of an older schema (opening it with an Agent brings it up to date).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ReadOnlyStore:
         if state == "new":
             raise FileRefused("missing_file", f"{self.path}: there is no such database, or it is empty")
         if state == "older":
-            raise StoreError(f"{self.path}: of an older schema; bring it up to date with 'thence migrate'")
+            raise StoreError(f"{self.path}: of an older schema; opening it with an Agent brings it up to date")
         self._readers = Readers(self._schema, self.path, self._open)
 
     def _open(self) -> sqlite3.Connection:

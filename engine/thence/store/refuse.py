@@ -230,7 +230,7 @@ def examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> State
         return "older"
     fault = fault_in(found, schema)
     if fault is not None:
-        raise FileRefused("schema_mismatch", f"{path}: {fault}; undo that, or restore a copy made by 'thence backup'")
+        raise FileRefused("schema_mismatch", f"{path}: {fault}; undo that, or restore a copy of the file")
     return "current"
 
 
