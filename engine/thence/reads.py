@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -117,7 +117,7 @@ def _session(row: Row) -> SessionRow:
         forked_from=row[11],
         retention=Retention(**dict(zip(RETENTION_NAMES, row[12:17], strict=True))),
         run_count=row[17],
-        options=options,
+        options=cast("dict[str, Any]", options),
         requires=tuple(orjson.loads(row[19])),
         durable_memory=memory,
     )

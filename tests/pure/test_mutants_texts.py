@@ -137,7 +137,7 @@ def test_a_damaged_payload_is_none(data: bytes, value: dict[str, Any] | None):
 )
 def test_integers_of_a_payload_are_exact(number: int):
     value = read_payload(b'{"a":[%d]}' % number)
-    assert value == {"a": [number]} and type(value["a"][0]) is int
+    assert value is not None and value == {"a": [number]} and type(value["a"][0]) is int
 
 
 @pytest.mark.parametrize("text", ["1e999", '"\\ud800"', "9" * 5000, "[" * 1500 + "]" * 1500])

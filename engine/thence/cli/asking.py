@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..waits import YES_OR_NO, Wait
+from ..answers import YES_OR_NO
+from ..waits import Wait
 from .options import Settings
 from .summary import about
 from .text import age, clip, columns, count, fields, json_text, moment, table, visible, width

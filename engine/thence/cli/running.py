@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 
 from ..agent import Agent
-from ..answers import YES_OR_NO
 from ..chat import Model
 from ..errors import ModelError, SessionNotFound
 from ..host.workspace import workspace_tools
