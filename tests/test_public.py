@@ -69,7 +69,7 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters(sync: type, o
     assert methods(sync) == methods(other)
 
 
-PLAIN = {"set_budget_guard", "register_hook", "unregister_hook", "stream", "tail"}
+PLAIN = {"scoped", "set_budget_guard", "register_hook", "unregister_hook", "stream", "tail"}
 
 
 def test_in_the_async_face_a_method_is_awaitable_iff_it_touches_the_file():
@@ -86,7 +86,7 @@ SESSION = (
     "set_retention", "set_budget_guard", "register_hook", "unregister_hook", "close", "session_id", "workspace",
     "is_closed", "tenant_id", "principal", "agent_template_id", "correlation_id",
 )  # fmt: skip
-AGENT = ("session", "resume_session", "list_sessions", "usage", "doctor", "passivate", "close", "is_closed")
+AGENT = ("session", "resume_session", "list_sessions", "scoped", "usage", "doctor", "passivate", "close", "is_closed")
 
 
 @pytest.mark.parametrize("name", SESSION)

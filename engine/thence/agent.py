@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Self, TypeVar
 
 from .async_session import AsyncSession
 from .canonical import Json, check_text
@@ -15,7 +16,7 @@ from .errors import SessionClosed, SessionConfiguration
 from .host import operations as ops
 from .host.accounting import session_usage
 from .host.core import AgentCore, new_owner
-from .host.doctor import diagnose
+from .host.doctor import diagnose_all
 from .host.drive import AsyncMailbox, SyncMailbox, adrive, drive
 from .host.env import HostEnv, HostEnvConfig, build_env
 from .host.guard import stuck_threads
@@ -27,9 +28,9 @@ from .host.plain_world import PlainWorld
 from .host.recovering import interrupted
 from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
-from .identity import check_id
+from .identity import check_tags
 from .models.resolve import resolve_model
-from .options import SessionOptions, check_settings, choose
+from .options import SessionOptions, check_settings, choose, choose_for
 from .results import Passivated
 from .runs import SessionInfo, SessionUsage
 from .session import Session
@@ -97,6 +98,28 @@ class _AgentBase:
         """Whether ``close`` was called."""
         return self._core.closed
 
+    def scoped(self, **tags: str | None) -> Self:
+        """An agent that sees only sessions with exactly these tags; any other is ``Session not found`` (§1, §3).
+
+        New sessions get these tags, and none can be given others. It shares file, model and tools with this agent and
+        ends with it; closing it, which is optional, ends only what was started through it.
+
+        Args:
+            tags: one at least, by name, as for ``list_sessions``: None is untagged, a tag that is not named may be
+                anything. A scoped agent can be scoped further, never wider.
+
+        Raises:
+            TypeError: no tag, an unknown one, or one that is no string.
+            SessionConfiguration: a tag that cannot be one, or that contradicts this agent's own scope.
+            SessionClosed: this agent was closed.
+        """
+        self._check_open()
+        if not tags:
+            raise TypeError("scoped() needs at least one tag")
+        narrowed = copy.copy(self)
+        narrowed._core = self._core.scoped(check_tags(tags))
+        return narrowed
+
     def _check_open(self) -> None:
         if self._core.closed:
             raise SessionClosed("<agent>")
@@ -120,6 +143,7 @@ class Agent(_AgentBase):
 
         Raises:
             SessionConfiguration, TypeError: a refused option, before anything is written.
+            SessionNotFound: the agent is scoped, and the id is taken by a session that it does not see.
             SessionClosed: the agent was closed.
         """
         chosen = choose(options)
@@ -134,7 +158,7 @@ class Agent(_AgentBase):
             SessionNotFound: ``Session not found: <id>``.
             SessionConfiguration, TypeError: as :meth:`session`.
         """
-        chosen = choose(_named(options, session_id))
+        chosen = choose_for(session_id, options)
         return Session(self._do(open_session(self._core, chosen, workspace, must_exist=True)))
 
     def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
@@ -151,14 +175,17 @@ class Agent(_AgentBase):
         Raises:
             SessionNotFound: no such session: that is not the same as one that took nothing.
         """
-        return self._do(session_usage(session_id))
+        return self._do(session_usage(self._core.scope, session_id))
 
     def doctor(self) -> Diagnosis:
         """Look at the health of the file and of this process (§6, §13). Reads only.
 
         The linked SQLite, the WAL, owners alive and dead, runs that can be resumed, open waits, guard calls that hang.
+
+        Raises:
+            SessionError: on a scoped agent: all of this is of the whole file.
         """
-        return self._do(diagnose(self._core.store.path, stuck_threads()))
+        return self._do(diagnose_all(self._core.scope, self._core.store.path, stuck_threads()))
 
     def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """Resume every run of the file that has neither ended nor a living owner, and every parked one whose waits are
@@ -220,7 +247,7 @@ class AsyncAgent(_AgentBase):
         self, session_id: str, options: SessionOptions | None = None, *, workspace: Workspace | None = None
     ) -> AsyncSession:
         """See :meth:`Agent.resume_session`."""
-        chosen = choose(_named(options, session_id))
+        chosen = choose_for(session_id, options)
         return AsyncSession(await self._do(open_session(self._core, chosen, workspace, must_exist=True)))
 
     async def list_sessions(self, **tags: str | None) -> list[SessionInfo]:
@@ -233,11 +260,11 @@ class AsyncAgent(_AgentBase):
 
     async def usage(self, session_id: str) -> SessionUsage:
         """See :meth:`Agent.usage`."""
-        return await self._do(session_usage(session_id))
+        return await self._do(session_usage(self._core.scope, session_id))
 
     async def doctor(self) -> Diagnosis:
         """See :meth:`Agent.doctor`."""
-        return await self._do(diagnose(self._core.store.path, stuck_threads()))
+        return await self._do(diagnose_all(self._core.scope, self._core.store.path, stuck_threads()))
 
     async def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """See :meth:`Agent.recover`."""
@@ -267,8 +294,3 @@ class AsyncAgent(_AgentBase):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-
-def _named(options: SessionOptions | None, session_id: str) -> SessionOptions:
-    given: dict[str, Any] = options.given() if options else {}
-    return SessionOptions(**{**given, "session_id": check_id(session_id, "session_id")})

@@ -39,12 +39,14 @@ class AsyncSession(SessionBase):
     async def _do(self, flow: Flow[R]) -> R:
         core = self._core
         core.check_open()
-        return await adrive(flow, core.agent.store, PlainWorld(core.env), AsyncMailbox.here(), core.agent.workers)
+        return await adrive(
+            core.within_scope(flow), core.agent.store, PlainWorld(core.env), AsyncMailbox.here(), core.agent.workers
+        )
 
     async def _finish(self, flow: Flow[R]) -> R:
         """For what claims the session: cancelled, it is done before that is passed on."""
         self._core.check_open()
-        return await finish_soon(self._core, flow)
+        return await finish_soon(self._core, self._core.within_scope(flow))
 
     async def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
@@ -155,7 +157,7 @@ class AsyncSession(SessionBase):
 
     async def usage(self) -> SessionUsage:
         """See :meth:`Session.usage`."""
-        return await self._do(session_usage(self._core.session_id))
+        return await self._do(session_usage(self._core.agent.scope, self._core.session_id))
 
     async def emit(self, event: Event | Mapping[str, Any]) -> None:
         """See :meth:`Session.emit`."""

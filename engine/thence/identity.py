@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 
 from .canonical import check_text
 from .errors import SessionConfiguration
@@ -30,6 +31,44 @@ class Tags:
     def over(self, stored: Tags) -> Tags:
         """Tags after a resume: per field, a value given now wins over the stored one."""
         return Tags(**{**stored.given(), **self.given()})
+
+    def beside(self, stored: Tags) -> Tags:
+        """Those of the tags that are not the stored ones."""
+        return Tags(**{name: value for name, value in self.given().items() if value != getattr(stored, name)})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which sessions an agent may see: those whose tags equal ``tags``, each by its name; None is untagged.
+
+    A tag that is not named may be anything: the empty scope sees every session. All that an agent does not see, it does
+    not see by :meth:`conflict`.
+    """
+
+    tags: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+
+    def conflict(self, given: Mapping[str, str | None]) -> str | None:
+        """The first tag that ``given`` says another value of; None: there is none."""
+        return next((name for name, value in self.tags.items() if name in given and given[name] != value), None)
+
+    def sees(self, tags: Tags) -> bool:
+        """Whether a session with these tags is there for the agent."""
+        return self.conflict(asdict(tags)) is None
+
+    def narrowed(self, given: Mapping[str, str | None]) -> Scope:
+        """This scope and ``given`` together. Raises SessionConfiguration where they contradict each other."""
+        self._refuse(given)
+        return Scope({**self.tags, **given})
+
+    def over(self, given: Tags) -> Tags:
+        """The tags of a session that the agent opens with ``given``. Raises SessionConfiguration, naming the field."""
+        self._refuse(given.given())
+        return Tags(**{**asdict(given), **self.tags})
+
+    def _refuse(self, given: Mapping[str, str | None]) -> None:
+        name = self.conflict(given)
+        if name is not None:
+            raise SessionConfiguration(name, "must be what the agent is scoped to; a scope can only be narrowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +101,19 @@ def check_id(value: object, field: str, limit: int = MAX_ID_BYTES) -> str:
     if len(value.encode()) > limit:
         raise SessionConfiguration(field, f"must be at most {limit} bytes")
     return value
+
+
+def check_tags(given: Mapping[str, object]) -> dict[str, str | None]:
+    """Return tags by name; None is: untagged.
+
+    Raises:
+        TypeError: an unknown name, or a value that is neither a string nor None.
+        SessionConfiguration: a value that cannot be a tag.
+    """
+    unknown = sorted(given.keys() - set(TAG_NAMES))
+    if unknown:
+        raise TypeError(f"unknown tag '{unknown[0]}'; tags: {', '.join(TAG_NAMES)}")
+    return {name: None if value is None else check_id(value, name) for name, value in given.items()}
 
 
 def bind_memory(tags: Tags, binding: DurableMemoryBinding | None) -> Tags:

@@ -170,6 +170,12 @@ def choose(options: SessionOptions | None) -> Chosen:
     )
 
 
+def choose_for(session_id: str, options: SessionOptions | None) -> Chosen:
+    """The same for the session of this id, whatever the options say of it."""
+    given: dict[str, Any] = options.given() if options else {}
+    return choose(SessionOptions(**{**given, "session_id": check_id(session_id, "session_id")}))
+
+
 def check_permissions(value: object) -> PermissionPolicy | None:
     """Return a permission policy. Raises TypeError for anything else but None."""
     if value is not None and not isinstance(value, PermissionPolicy):

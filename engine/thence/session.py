@@ -34,7 +34,7 @@ class Session(SessionViews):
     def _finish(self, flow: Flow[R]) -> R:
         """For what claims the session: Ctrl-C waits until that is done."""
         self._core.check_open()
-        return finish(self._core, flow)
+        return finish(self._core, self._core.within_scope(flow))
 
     def send(
         self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None

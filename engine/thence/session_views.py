@@ -28,7 +28,7 @@ class SessionViews(SessionBase):
     def _do(self, flow: Flow[R]) -> R:
         core = self._core
         core.check_open()
-        return drive(flow, core.agent.store, PlainWorld(core.env), SyncMailbox(), core.agent.workers)
+        return drive(core.within_scope(flow), core.agent.store, PlainWorld(core.env), SyncMailbox(), core.agent.workers)
 
     def history(self) -> list[Message]:
         """The conversation as a provider would be sent it next."""
@@ -74,7 +74,7 @@ class SessionViews(SessionBase):
 
     def usage(self) -> SessionUsage:
         """What the session's model requests took, by its facts; and of how many nobody knows (§6)."""
-        return self._do(session_usage(self._core.session_id))
+        return self._do(session_usage(self._core.agent.scope, self._core.session_id))
 
     def waits(self, run_id: str | None = None) -> list[Wait]:
         """What runs of this session wait for, or have been answered and not acted on yet; oldest first (§10)."""

@@ -49,8 +49,8 @@ def create_session(
     )
 
 
-def relabel_session(session_pk: int, workspace: str, tags: Tags) -> Op:
-    """Tags and workspace given anew on resume."""
+def relabel_session(session_pk: int, workspace: str | None, tags: Tags) -> Op:
+    """Tags and workspace given anew on resume; what is None stays as it is."""
     row: Params = {
         "session_pk": session_pk,
         "workspace": workspace,

@@ -27,9 +27,10 @@ SELECT session_pk, :options, :requires, :durable_memory FROM session WHERE sessi
 UPDATE session_option SET options = :options, requires = :requires WHERE session_pk = :session_pk;
 
 -- name: session_relabel
--- Tags and workspace given anew on resume; they are durable at once.
-UPDATE session SET tenant_id = :tenant_id, principal = :principal, agent_template_id = :agent_template_id,
-  correlation_id = :correlation_id, workspace = :workspace
+-- Tags and workspace given anew on resume; they are durable at once. What is not given stays as it is now.
+UPDATE session SET tenant_id = coalesce(:tenant_id, tenant_id), principal = coalesce(:principal, principal),
+  agent_template_id = coalesce(:agent_template_id, agent_template_id),
+  correlation_id = coalesce(:correlation_id, correlation_id), workspace = coalesce(:workspace, workspace)
 WHERE session_pk = :session_pk;
 
 -- name: session_caps

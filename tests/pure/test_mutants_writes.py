@@ -56,6 +56,9 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
     "session_relabel": (
         "", {"session_pk": B, "workspace": "/n", **TAGS}, {("session", B): {"workspace": "/n", **TAGS}},
     ),
+    "session_relabel, with nothing": (
+        "", {"session_pk": B, "workspace": None, **dict.fromkeys(TAGS)}, {},
+    ),
     "session_caps": ("", {"session_pk": B, **CAPS}, {("session", B): CAPS}),
     "branch_first": (
         "", {"session_id": "b"},

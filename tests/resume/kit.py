@@ -154,7 +154,7 @@ def die(agent: Agent | AsyncAgent) -> None:
         writing.join()
     store._let_go()
     store._broken = "this process is dead"
-    core.closed = True
+    core.ended = True
     core.workers.close()
 
 

@@ -9,6 +9,7 @@ import click
 
 from ..errors import ThenceError
 from ..host.accounting import session_usage
+from ..identity import Scope
 from ..reads import SessionRow
 from .looking import Look, looking
 from .options import Settings, common, pass_settings
@@ -70,7 +71,7 @@ def _of_session(look: Look, row: SessionRow) -> Iterator[tuple[str | None, Mappi
             silent += reported is None
             yield model, {"requests": 1, "requests_without_usage": int(reported is None), **(reported or {})}
     try:
-        failed = look.follow(session_usage(row.session_id)).unknown - silent
+        failed = look.follow(session_usage(Scope(), row.session_id)).unknown - silent
     except ThenceError as error:
         # a log that a later version wrote, or an id that is none: the answers are counted all the same
         click.echo(visible(f"session {row.session_id}: {error}; requests that failed are not counted"), err=True)

@@ -8,24 +8,22 @@ from .. import reads
 from ..chat import Usage
 from ..compacted import Compacted
 from ..effects import Flow, Read
-from ..errors import SessionNotFound
 from ..facts import Answered, Asked
-from ..identity import check_id
+from ..identity import Scope, check_id
 from ..pages import PAGE
 from ..reads import LoggedFact
 from ..runs import Run, SessionUsage
 from ..writes import BEGINNING, Head
+from .scoping import must_see
 
 
-def session_usage(session_id: str) -> Flow[SessionUsage]:
+def session_usage(scope: Scope, session_id: str) -> Flow[SessionUsage]:
     """Sum the usage of a session's answers, and of its summaries.
 
     Raises:
         SessionNotFound: no such session; never a sum of nothing.
     """
-    row = yield from Read(reads.session(check_id(session_id, "session_id")))
-    if row is None:
-        raise SessionNotFound(session_id)
+    row = yield from must_see(scope, check_id(session_id, "session_id"))
     count, after = _Count(), BEGINNING
     while True:
         page = yield from Read(reads.facts(row.live_branch, after, session_pk=row.session_pk))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import reads, sessions, writes
 from ..effects import Commit, Flow, Read
 from ..endings import Outcome
 from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
+from ..identity import Scope
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted
@@ -41,6 +42,7 @@ class Order:
     begun: Callable[[], None] | None = None
     unrecorded: Callable[[], tuple[Op, ...]] = tuple
     stopping: Callable[[], bool] = bool
+    scope: Scope = field(default_factory=Scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def make_order(
         in_memory=core.agent.store.path is None,
         begun=begun,
         unrecorded=core.unrecorded,
+        scope=agent.scope,
     )
 
 

@@ -6,35 +6,39 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..canonical import Json, check_text
 from ..chat import Model
-from ..effects import Stopped
+from ..effects import Flow, Stopped
 from ..errors import SessionBusy, SessionClosed
 from ..events import Event
 from ..hooking import Hook
-from ..identity import Tags
+from ..identity import Scope, Tags
 from ..ledger import Setup
 from ..log import Log
 from ..options import OnInterrupted, limits_of
 from ..permissions import PermissionPolicy
-from ..plan import Op, Store
+from ..plan import Op
 from ..rows import encode_row
 from ..sessions import set_options
 from ..steps import Traits
 from ..verification import Verification, Verifier, is_gated, verification_of
 from .env import HostEnv
+from .file_store import FileStore
 from .guard import Guarded, check_not_inside
 from .guard_process import ProcessGuard, isolated
 from .hooks import Hooks
 from .reread import NAME as REREAD
 from .reread import reread_tool
+from .scoping import within
 from .station import Surroundings
 from .toolkit import Tool
 from .workers import Workers
+
+R = TypeVar("R")
 
 STOP_WAIT_S = 6.0
 """How long a caller waits for an interrupted operation to let go: 5 s of grace for its tools, and a little."""
@@ -43,31 +47,10 @@ STOP_WAIT_S = 6.0
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
 
-class FileStore(Store, Protocol):
-    """What an agent needs of a store beside transactions."""
-
-    @property
-    def path(self) -> Path | None: ...
-
-    @property
-    def allow_network_fs(self) -> bool: ...
-
-    def owner_alive(self, owner: str) -> bool: ...
-
-    def forbidden_files(self) -> frozenset[tuple[int, int]]: ...
-
-    def check_usable(self) -> None:
-        """Raises StoreError in a forked child, whose threads and locks are the parent's."""
-        ...
-
-    def close(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
 class Operation(Protocol):
-    """A live transcript operation of this process."""
+    """A live transcript operation of this process, started through a session of ``core.agent``."""
 
+    core: SessionCore
     stopping: bool
 
     def request_stop(self, stopped: Stopped) -> None: ...
@@ -81,7 +64,10 @@ class Operation(Protocol):
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class AgentCore:
-    """One agent: a store, its defaults, and who is busy."""
+    """One agent: a store, its defaults, and who is busy.
+
+    One that was scoped from a ``parent`` shares all of it, sees less, and is over when the parent is.
+    """
 
     store: FileStore
     env: HostEnv
@@ -96,9 +82,39 @@ class AgentCore:
     guards: weakref.WeakSet[ProcessGuard] = field(default_factory=weakref.WeakSet[ProcessGuard])
     """Those in processes of their own, which end with the agent."""
 
-    closed: bool = False
+    scope: Scope = field(default_factory=Scope)
+    parent: AgentCore | None = None
+    ended: bool = False
     with_last_words: set[SessionCore] = field(default_factory=set["SessionCore"])
     """Sessions that have a ``session_end`` hook and are not closed: the agent closes them at the latest."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the agent was closed, or the one that it was scoped from."""
+        return self.ended or (self.parent is not None and self.parent.closed)
+
+    def scoped(self, given: Mapping[str, str | None]) -> AgentCore:
+        """An agent on the same store that sees only sessions with these tags, of those that this one sees.
+
+        Raises:
+            SessionConfiguration: a tag that this one's scope contradicts.
+        """
+        scope = self.scope.narrowed(given)
+        return replace(self, scope=scope, parent=self, ended=False, owns_model=False, guards=weakref.WeakSet())
+
+    def is_within(self, other: AgentCore) -> bool:
+        """Whether this is ``other``, or was scoped from it."""
+        return self is other or (self.parent is not None and self.parent.is_within(other))
+
+    def operations(self) -> dict[str, Operation]:
+        """Live operations that were started through this agent or one scoped from it, by session."""
+        return {name: one for name, one in list(self.live.items()) if one.core.agent.is_within(self)}
+
+    def keep_guard(self, guard: ProcessGuard) -> None:
+        """End the guard's process with this agent, or with the one that it was scoped from."""
+        self.guards.add(guard)
+        if self.parent is not None:
+            self.parent.keep_guard(guard)
 
     def admit(self, session_id: str, operation: Operation) -> Operation | None:
         """Make ``operation`` the session's live one in this process. An earlier one that is already stopping is given
@@ -170,7 +186,7 @@ class SessionCore:
         """Another guard, from the next check on; the one before it is let go."""
         held, before = isolated(guard, self.guard_isolation), self.guard
         if isinstance(held, ProcessGuard):
-            self.agent.guards.add(held)
+            self.agent.keep_guard(held)
             held.start()
         self.guard = None if held is None else Guarded(held, timeout_ms)
         if before is not None and isinstance(before.guard, ProcessGuard):
@@ -196,6 +212,10 @@ class SessionCore:
         self.agent.store.check_usable()
         if self.closed or self.agent.closed:
             raise SessionClosed(self.session_id)
+
+    def within_scope(self, flow: Flow[R]) -> Flow[R]:
+        """``flow``, which raises SessionNotFound if the agent does not see the session any more."""
+        return within(self.agent.scope, self.session_id, flow)
 
     def keep_log(self, log: Log | None) -> None:
         """Keep what an operation has folded for the next one; None reads the file again."""

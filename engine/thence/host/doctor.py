@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ..diagnosis import Diagnosis, OwnerSeen, problems
 from ..effects import Flow, Read
+from ..errors import SessionError
+from ..identity import Scope
 from ..reads import unfinished
 from ..store import locks
 from ..store.checkpoint import has_wal_reset_bug
@@ -45,6 +47,13 @@ def diagnose(path: Path | None, stuck: int | None, *, mode_known: bool = True) -
         stuck_guard_threads=stuck,
         problems=problems(journal_mode=mode, wal_bytes=wal, owners=owners, orphaned_runs=left, stuck=stuck),
     )
+
+
+def diagnose_all(scope: Scope, path: Path | None, stuck: int | None) -> Flow[Diagnosis]:
+    """:func:`diagnose`, for an agent. Raises SessionError for a scoped one: nearly all of it is of other sessions."""
+    if scope.tags:
+        raise SessionError("doctor() looks at the whole file: ask the agent that is not scoped")
+    return (yield from diagnose(path, stuck))
 
 
 def _size(path: Path | None, suffix: str) -> int:

@@ -36,16 +36,17 @@ def watch_exit(core: AgentCore) -> None:
 
 
 def close_now(core: AgentCore, stopped: Stopped = LEAVING, wait_s: float = STOP_WAIT_S) -> None:
-    """Interrupt live runs, wait for them, close the file. Idempotent."""
+    """Interrupt live runs, wait for them, close the file. Idempotent. A scoped agent's file is its parent's."""
     if core.closed:
         return
-    core.closed = True
+    core.ended = True
     _stop_all(core, stopped)
     _wait_all(core, wait_s)
-    for session in list(core.with_last_words):
+    for session in _unended(core):
         end_session(session)
     _close_model(core)
-    core.store.close()
+    if core.parent is None:
+        core.store.close()
     _forget(core)
 
 
@@ -53,16 +54,17 @@ async def close_soon(core: AgentCore, stopped: Stopped = LEAVING, wait_s: float 
     """The same without blocking the loop that the runs are on."""
     if core.closed:
         return
-    core.closed = True
+    core.ended = True
     _stop_all(core, stopped)
     until = time.monotonic() + wait_s
-    while core.live and time.monotonic() < until:  # noqa: ASYNC110 - the runs may be on another loop
+    while core.operations() and time.monotonic() < until:  # noqa: ASYNC110 - the runs may be on another loop
         await asyncio.sleep(0.01)
-    for session in list(core.with_last_words):
+    for session in _unended(core):
         await end_session_soon(session)
     if core.owns_model:
         await asyncio.to_thread(_close_model, core)
-    await core.store.aclose()
+    if core.parent is None:
+        await core.store.aclose()
     _forget(core)
 
 
@@ -86,6 +88,10 @@ def _last_words(core: SessionCore, post: Post) -> Flow[None]:
     yield from HookDesk(core.hooks, core.tags, waiting).ask(HookContext("session_end", core.session_id))
 
 
+def _unended(core: AgentCore) -> list[SessionCore]:
+    return [session for session in list(core.with_last_words) if session.agent.is_within(core)]
+
+
 def _close_model(core: AgentCore) -> None:
     """Release the model that was made here from its name; one that the host gave is the host's."""
     closing: Callable[[], None] | None = getattr(core.model, "close", None)
@@ -94,20 +100,21 @@ def _close_model(core: AgentCore) -> None:
 
 
 def _forget(core: AgentCore) -> None:
-    core.workers.close()
     for guard in list(core.guards):
         guard.close()
-    _open.discard(core)
+    if core.parent is None:
+        core.workers.close()
+        _open.discard(core)
 
 
 def _stop_all(core: AgentCore, stopped: Stopped) -> None:
-    for operation in list(core.live.values()):
+    for operation in core.operations().values():
         operation.request_stop(stopped)
 
 
 def _wait_all(core: AgentCore, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
-    for operation in list(core.live.values()):
+    for operation in core.operations().values():
         operation.wait(max(0.0, until - time.monotonic()))
 
 
@@ -117,5 +124,5 @@ def _at_exit() -> None:
     until = time.monotonic() + EXIT_WAIT_S
     for core in list(_open):
         _wait_all(core, max(0.0, until - time.monotonic()))
-        core.closed = True
+        core.ended = True
         core.store.close()

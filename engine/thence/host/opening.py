@@ -23,6 +23,7 @@ from .core import AgentCore, SessionCore
 from .env import HostEnv, build_env
 from .guard import Guarded
 from .guard_process import ProcessGuard, isolated
+from .scoping import check_seen, must_see
 
 
 def open_session(
@@ -31,9 +32,10 @@ def open_session(
     """A session by its id, made if need be and allowed.
 
     Raises:
-        SessionNotFound: ``must_exist``, and the file does not hold it.
-        SessionConfiguration: options that contradict what the file remembers.
+        SessionNotFound: ``must_exist``, and the file does not hold it; or it is none that the agent may see.
+        SessionConfiguration: options that contradict the agent's scope, or what the file remembers.
     """
+    chosen = replace(chosen, tags=agent.scope.over(chosen.tags))
     env = agent.env if chosen.host_env is None else build_env(chosen.host_env)
     model = agent.model if chosen.model is None else resolve_model(chosen.model)
     folder = None if workspace is None else check_workspace(workspace)
@@ -49,10 +51,10 @@ def open_session(
             raise SessionNotFound(session_id)
         row = yield from _create(agent, env, session_id, chosen, folder or check_workspace("."))
     else:
-        row = yield from _reopen(chosen, row, folder)
+        row = yield from _reopen(chosen, check_seen(agent.scope, session_id, row), folder)
     guard = None if held is None else Guarded(held, limits_of(row.options).budget_guard_timeout_ms)
     if isinstance(held, ProcessGuard):
-        agent.guards.add(held)
+        agent.keep_guard(held)
         held.start()
     core = SessionCore(
         agent=agent,
@@ -113,9 +115,8 @@ def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, fol
         if refused.code != "SESSION_EXISTS":
             raise
         # Somebody else made it between our look and our write: open theirs.
-        row = yield from _must(session_id)
-        return (yield from _reopen(chosen, row, folder))
-    return (yield from _must(session_id))
+        return (yield from _reopen(chosen, (yield from must_see(agent.scope, session_id)), folder))
+    return (yield from must_see(agent.scope, session_id))
 
 
 def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[SessionRow]:
@@ -127,7 +128,10 @@ def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[Sessio
     requires = tuple(sorted({*row.requires, *chosen.required()}))
     ops: list[Op] = []
     if tags != row.tags or workspace != row.workspace:
-        ops.append(sessions.relabel_session(row.session_pk, workspace, tags))
+        # Only what is new: whoever relabels the session in this moment must not have it undone.
+        ops.append(
+            sessions.relabel_session(row.session_pk, None if folder is None else workspace, tags.beside(row.tags))
+        )
     if options != row.options or requires != row.requires:
         ops.append(sessions.set_options(row.session_pk, encode_row(options), encode_row(requires)))
     if chosen.retention is not None and chosen.retention != row.retention:
@@ -135,10 +139,3 @@ def _reopen(chosen: Chosen, row: SessionRow, folder: Path | None) -> Flow[Sessio
     if ops:
         yield from Commit(Plan(tuple(ops), durable=True))
     return replace(row, tags=tags, workspace=workspace, options=dict(options), requires=requires)
-
-
-def _must(session_id: str) -> Flow[SessionRow]:
-    row = yield from Read(reads.session(session_id))
-    if row is None:
-        raise SessionNotFound(session_id)
-    return row

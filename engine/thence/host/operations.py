@@ -11,7 +11,7 @@ from ..chat import Message
 from ..effects import Commit, Flow, Now, Read, Stopped
 from ..events import Event, EventPage, NewEvent, check_cluster
 from ..facts import Fact
-from ..identity import MAX_EVENT_TYPE_BYTES, TAG_NAMES, check_id
+from ..identity import MAX_EVENT_TYPE_BYTES, check_id, check_tags
 from ..limits import parse_retention
 from ..log import Log
 from ..pages import PAGE
@@ -26,17 +26,15 @@ MAX_PAGE = 10_000
 
 
 def list_sessions(agent: AgentCore, filters: Mapping[str, str | None]) -> Flow[list[SessionInfo]]:
-    """Sessions of the file, oldest first. A tag in ``filters`` must be equal; None is: untagged only."""
-    unknown = set(filters) - set(TAG_NAMES)
-    if unknown:
-        raise TypeError(f"unknown filter '{sorted(unknown)[0]}'; filters: {', '.join(TAG_NAMES)}")
-    for name, value in filters.items():
-        if value is not None:
-            check_id(value, name)
+    """Sessions that the agent sees, oldest first. A tag in ``filters`` must be equal; None is: untagged only."""
+    asked = check_tags(filters)
+    if agent.scope.conflict(asked) is not None:
+        return []
+    wanted = agent.scope.narrowed(asked).tags
     found: list[SessionInfo] = []
     after = 0
     while True:
-        page = yield from Read(reads.sessions(dict(filters), after))
+        page = yield from Read(reads.sessions(dict(wanted), after))
         for row in page:
             busy = row.owner is not None and agent.owner_alive(row.owner, row.session_id)
             found.append(

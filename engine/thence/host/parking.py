@@ -23,6 +23,7 @@ from ..writes import RunIds
 from .admitting import Order, give_back
 from .core import AgentCore, SessionCore
 from .hooks import Hooks
+from .scoping import all_seen
 from .short import shortly
 from .world import RunWorld
 
@@ -88,8 +89,10 @@ def list_waits(core: SessionCore, run_id: str | None) -> Flow[list[Wait]]:
 
 
 def all_waits(agent: AgentCore) -> Flow[list[Wait]]:
-    """Waits of all sessions that are not closed, oldest first."""
-    return (yield from Read(waits.waits()))
+    """Waits that are not closed, of all sessions that the agent sees, oldest first."""
+    found = yield from Read(waits.waits())
+    there = yield from all_seen(agent.scope, (wait.session_id for wait in found))
+    return [wait for wait in found if wait.session_id in there]
 
 
 def answer(core: SessionCore, wait_id: str, value: Any, digest: str | None, by: str | None) -> Flow[None]:

@@ -70,14 +70,14 @@ def _is_held(core: SessionCore) -> Flow[bool]:
 
 def passivate_now(core: AgentCore, deadline_ms: int | None) -> Passivated:
     """Let go of all sessions and close the agent; say whether the one file is whole."""
-    stopped, live = _order(core, deadline_ms), sorted(core.live)
+    stopped, live = _order(core, deadline_ms), sorted(core.operations())
     close_now(core, stopped, stopped.grace_ms / 1000 + MARGIN_S)
     return _done(core, live)
 
 
 async def passivate_soon(core: AgentCore, deadline_ms: int | None) -> Passivated:
     """The same without blocking the loop."""
-    stopped, live = _order(core, deadline_ms), sorted(core.live)
+    stopped, live = _order(core, deadline_ms), sorted(core.operations())
     await close_soon(core, stopped, stopped.grace_ms / 1000 + MARGIN_S)
     return _done(core, live)
 
@@ -89,7 +89,9 @@ def _order(core: AgentCore, deadline_ms: int | None) -> Stopped:
 def _done(core: AgentCore, live: list[str]) -> Passivated:
     left = tuple(session_id for session_id in live if session_id in core.live)
     released = tuple(session_id for session_id in live if session_id not in left)
-    return Passivated(not left and _is_one_file(core.store.path), released, left)
+    # The file of a scoped agent stays open: it is its parent's.
+    complete = core.parent is None and not left and _is_one_file(core.store.path)
+    return Passivated(complete, released, left)
 
 
 def _is_one_file(path: Path | None) -> bool:

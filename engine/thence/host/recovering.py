@@ -14,6 +14,7 @@ from .admitting import Assignment, make_order
 from .core import AgentCore, SessionCore
 from .operations import run_snapshot
 from .resuming import recorded_outcome, replay_of, resume_prompt
+from .scoping import all_seen
 
 
 def known_run(core: SessionCore, assignment: Assignment) -> Flow[Run | None]:
@@ -44,7 +45,7 @@ def must_run(core: SessionCore, assignment: Assignment) -> Flow[Run]:
         return run
     row = yield from Read(reads.session(core.session_id))
     try:
-        outcome = yield from recorded_outcome(row.live_branch if row else 0, run_id)
+        outcome = yield from recorded_outcome(core.session_id, row.live_branch if row else 0, run_id)
     except RunFailed as failed:
         return Run.evicted(run_id, core.session_id, assignment.prompt, "failed", str(failed))
     return Run.evicted(run_id, core.session_id, assignment.prompt, outcome.status, outcome.text)
@@ -60,7 +61,8 @@ def await_run(core: SessionCore, assignment: Assignment) -> Flow[Outcome]:
 
 
 def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
-    """(session id, run id) of every run that can go on: without an end and a living owner, or parked and answered."""
+    """(session id, run id) of every run that can go on, of sessions that the agent sees: without an end and a living
+    owner, or parked and answered."""
     found = yield from Read(unfinished())
     answered = yield from Read(answered_runs((yield from Now())))
     left = [
@@ -68,4 +70,5 @@ def interrupted(agent: AgentCore) -> Flow[list[tuple[str, str]]]:
         for session_id, run_id, owner in found
         if owner is None or not agent.owner_alive(owner, session_id)
     ]
-    return [*left, *answered]
+    there = yield from all_seen(agent.scope, (session_id for session_id, _ in [*left, *answered]))
+    return [one for one in [*left, *answered] if one[0] in there]

@@ -38,6 +38,7 @@ from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
 from .admitting import Order, operate
 from .drive import Take
 from .parking import parked_outcome, wake
+from .scoping import seen
 from .world import RunWorld
 
 LOOK_S = 0.05
@@ -69,7 +70,7 @@ def resume_flow(order: Order, world: RunWorld, run_id: str) -> Flow[Outcome]:
         if target is None and log.head.seq == 0:
             raise SessionError(_nothing_to_resume(order, run_id))
         name = run_id if target is not None else (last.run_id if last else run_id)
-        return (yield from recorded_outcome(ids.branch_pk, name))
+        return (yield from recorded_outcome(ids.session_id, ids.branch_pk, name))
 
     return (yield from once(order, operate(order, world, body)))
 
@@ -100,11 +101,14 @@ def _nothing_to_resume(order: Order, run_id: str) -> str:
 
 
 def _target(order: Order, run_id: str) -> Flow[int | None]:
-    """Number of the newest run that goes on from ``run_id``; None for an id that the file does not know."""
+    """Number of the newest run that goes on from ``run_id``; None for an id that the file does not know, and for the
+    run of a session that the agent does not see."""
     newest: RunIdentity | None = yield from Read(reads.newest_run(run_id))
     if newest is None:
         return None
     if newest.session_id != order.session_id:
+        if (yield from seen(order.scope, newest.session_id)) is None:
+            return None
         raise SessionError(f"run '{run_id}' belongs to session '{newest.session_id}'")
     return newest.run_pk
 
@@ -168,7 +172,7 @@ def _begin(
         return ids, returned
 
 
-def recorded_outcome(branch_pk: int, run_id: str) -> Flow[Outcome]:
+def recorded_outcome(session_id: str, branch_pk: int, run_id: str) -> Flow[Outcome]:
     """What the turn of a run came to, from its facts. Nothing is called and no run is recorded.
 
     Raises:
@@ -177,6 +181,8 @@ def recorded_outcome(branch_pk: int, run_id: str) -> Flow[Outcome]:
     """
     oldest = yield from Read(reads.oldest_run(run_id))
     state: State | None = None
+    if oldest is not None and oldest.session_id != session_id:
+        oldest = None
     after = BEGINNING if oldest is None else Head(oldest.first_seq - 1, b"")
     while True:
         page = yield from Read(reads.facts(branch_pk, after))
@@ -263,4 +269,4 @@ def _ended_outcome(order: Order, run_id: str, run: Run | None) -> Flow[Outcome]:
             replayed=True,
         )
     row = yield from Read(reads.session(order.session_id))
-    return (yield from recorded_outcome(row.live_branch if row else 0, run_id))
+    return (yield from recorded_outcome(order.session_id, row.live_branch if row else 0, run_id))

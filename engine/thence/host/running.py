@@ -61,10 +61,10 @@ class _Running:
         order = make_order(core, self.assignment, setup, begun, admitted=True)
         order.stopping = lambda: world.station.stopped is not None
         if self.assignment.compact:
-            return compact_flow(order, world), world
+            return core.within_scope(compact_flow(order, world)), world
         if self.assignment.resume is None:
-            return send_flow(order, world), world
-        return resume_flow(order, world, self.assignment.resume), world
+            return core.within_scope(send_flow(order, world)), world
+        return core.within_scope(resume_flow(order, world, self.assignment.resume)), world
 
     def _ended(self) -> None:
         self.core.agent.dismiss(self.core.session_id, self)

@@ -27,7 +27,8 @@ class _Short:
 
     stopping = False
 
-    def __init__(self) -> None:
+    def __init__(self, core: SessionCore) -> None:
+        self.core = core
         self.done = threading.Event()
 
     def request_stop(self, stopped: Stopped) -> None:
@@ -70,7 +71,7 @@ def take_over(core: SessionCore, *, force: bool) -> Flow[None]:
 
 
 def _alone(core: SessionCore, claimed: Callable[[Order, RunIds], Flow[R]], *, force: bool = False) -> Flow[R]:
-    operation = _Short()
+    operation = _Short(core)
     yield from _admit(core, operation)
     try:
         order = make_order(core, Assignment(), admitted=True)
