@@ -8,10 +8,17 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from .canonical import Json
 
+MAX_TOKENS = 2**40
+"""No single answer took more: what a provider says above it is an error of its own, and would overflow sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more model calls. ``prompt_tokens`` includes cached ones, whatever the provider counts."""
+    """Tokens of one or more model calls. ``prompt_tokens`` includes cached ones, whatever the provider counts.
+
+    An answer whose usage cannot be true (a fraction, a negative or an absurdly large number) counts as one whose
+    provider did not say: it is kept, and its cost is unknown.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -37,6 +44,15 @@ class Usage:
             "cache_read_tokens": self.cache_read_tokens,
             "cache_write_tokens": self.cache_write_tokens,
         }
+
+
+def usable_usage(usage: object) -> Usage | None:
+    """``usage`` if its counts can be true, else None: what nobody can count with says nothing."""
+    if not isinstance(usage, Usage):
+        return None
+    counts: list[object] = list(usage.to_dict().values())
+    good = all(type(count) is int and 0 <= count <= MAX_TOKENS for count in counts)
+    return usage if good else None
 
 
 @dataclass(frozen=True, slots=True)

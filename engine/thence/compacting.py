@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from . import compaction
-from .chat import Reply, Request, Usage
+from .chat import Reply, Request, Usage, usable_usage
 from .compacted import Compacted, Trigger
 from .compaction import Compaction, Cut
 from .effects import AskGuard, AskModel, Backoff, Flow, ModelFailed, SafePoint, Stopped
@@ -145,7 +145,7 @@ class Compactor:
                 raise ModelError("bad_summary", f"the model's summary {what}", retryable=False)
         except ModelError as error:
             self.ledger.failed_requests += 1
-            yield from self._record(said.usage if isinstance(said.usage, Usage) else None)
+            yield from self._record(usable_usage(said.usage))
             return Failed(error)
         yield from self._record(answer.usage)
         return answer

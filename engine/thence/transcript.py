@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TypeAlias, overload
 
 from .canonical import Json, NotJson, clean, dumps, loads
-from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, Usage, UserMessage
+from .chat import AssistantMessage, ChatCall, Message, RawCall, Reply, ToolMessage, UserMessage, usable_usage
 from .compacted import Compacted
 from .errors import IllegalFact, ModelError
 from .facts import MAX_TEXT_BYTES, Answered, Asked, Call, Denied, NewFact, Payload, Returned, text_of
@@ -203,7 +203,8 @@ def denied_text(fact: Denied) -> str:
 
 
 def record_answer(reply: Reply, model: str) -> Answered:
-    """The fact that a provider's reply becomes. Broken arguments are kept as text with what is wrong with them.
+    """The fact that a provider's reply becomes. Broken arguments are kept as text with what is wrong with them;
+    a usage that cannot be true is none.
 
     Raises:
         ModelError: a text of more than 16 MiB, or opaque data that is not JSON.
@@ -220,7 +221,7 @@ def record_answer(reply: Reply, model: str) -> Answered:
         opaque = None if reply.opaque is None else loads(dumps(reply.opaque))
     except NotJson as error:
         raise ModelError("bad_reply", f"the reply's opaque data cannot be recorded: {error}", retryable=False) from None
-    return Answered(text, calls, reply.usage, clean(reply.stop_reason), name, opaque)
+    return Answered(text, calls, usable_usage(reply.usage), clean(reply.stop_reason), name, opaque)
 
 
 def _check_types(reply: Reply) -> None:
@@ -235,8 +236,6 @@ def _check_types(reply: Reply) -> None:
     for text in texts:
         if not isinstance(text, str):
             raise ModelError("bad_reply", f"the model's answer has a {type(text).__name__} as a text", retryable=False)
-    if reply.usage is not None and not isinstance(reply.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError("bad_reply", f"the model's usage is a {type(reply.usage).__name__}", retryable=False)
 
 
 def _check_size(reply: Reply) -> None:

@@ -134,8 +134,8 @@ class Turn:
             answer = record_answer(said, setup.model)
         except ModelError as error:
             return (yield from self._model_failed(error, attempt))
-        if said.usage is not None and self.ledger.present.is_guarded():
-            yield from AskGuard("record_after_llm", said.usage)
+        if answer.usage is not None and self.ledger.present.is_guarded():
+            yield from AskGuard("record_after_llm", answer.usage)
         self.ledger.stage(step, f"infer:{step}", answer)
         self.ledger.clear_pieces(step)
         self.ledger.say(*end_of_answer(number, answer, self.log.state.open))

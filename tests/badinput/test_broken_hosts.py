@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from thence import ModelError, RunFailed, SessionOptions, ThenceError, tool
-from thence.chat import Reply, TextDelta, ToolCallDelta
+from thence import ModelError, RunFailed, SessionOptions, StoreError, ThenceError, tool, transcript
+from thence.chat import RawCall, Reply, TextDelta, ToolCallDelta, Usage
 from thence.testing import ScriptedModel, call, reply
 
-from .kit import Face
+from .kit import NAN, Face
 
 
 class Broken(ScriptedModel):
@@ -114,7 +114,6 @@ WRONG: dict[str, list[Any]] = {
     "a reply whose text is a number": [Reply(text=5)],  # type: ignore[arg-type]
     "a reply whose text is None": [Reply(text=None)],  # type: ignore[arg-type]
     "a reply whose calls are texts": [Reply(calls=("take",))],  # type: ignore[arg-type]
-    "a reply whose usage is a text": [Reply(text="x", usage="5")],  # type: ignore[arg-type]
 }
 
 
@@ -123,6 +122,60 @@ def test_a_model_that_answers_nonsense(face: Face, db, what):
     error = survives(face, db, Broken(WRONG[what]))
     assert isinstance(error, RunFailed)
     assert error.code == "LLM_ERROR"
+
+
+USAGES: dict[str, Any] = {
+    "a text": "5",
+    "a fraction": Usage(10, 2.5, 12.5),  # type: ignore[arg-type]
+    "a whole number as a fraction": Usage(10.0, 2, 12),  # type: ignore[arg-type]
+    "huge": Usage(10**30, 2, 10**30),
+    "too much for sums": Usage(2**62, 2**62, 2**62),
+    "negative": Usage(-1000, 2, -998),
+    "NaN": Usage(NAN, 2, 3),  # type: ignore[arg-type]
+    "a truth value": Usage(True, 2, 3),
+    "cached tokens that are a text": Usage(1, 2, 3, "1"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", USAGES)
+def test_a_usage_that_cannot_be_true_is_unknown_and_the_answer_counts(face: Face, db, what):
+    """§4: `usage` or null. The answer was paid for: it is kept, with its calls, and the session goes on."""
+
+    @tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    recorded: list[Any] = []
+
+    class Meter:
+        def record_after_llm(self, session_id: str, usage: Any) -> None:
+            recorded.append(usage)
+
+    model = Broken([Reply("x", (RawCall("c", "look", "{}"),), USAGES[what], "tool_calls")])
+    agent = face.agent(db, model=model, tools=[look])
+    session = face.do(lambda: agent.session("/w", SessionOptions(session_id="s", budget_guard=Meter())))
+    result = face.do(lambda: session.send("Go."))
+    assert (result.status, result.text, result.usage) == ("completed", "Recovered.", Usage())
+    assert face.do(lambda: session.send("Go on.")).text == "Recovered."
+    usage = face.do(session.usage)
+    assert (usage.known, usage.unknown, usage.usage, recorded) == (0, 3, Usage(), [])
+    face.close()
+    agent = face.agent(db)
+    session = face.do(lambda: agent.resume_session("s", SessionOptions(budget_guard=Meter())))
+    assert [run.status for run in face.do(session.runs)] == ["completed"] * 2
+    assert face.do(session.facts)[2].to_dict()["payload"]["usage"] is None
+
+
+def test_what_SQLite_says_of_our_columns_is_no_message_to_a_caller(face: Face, db, monkeypatch):
+    monkeypatch.setattr(transcript, "usable_usage", lambda usage: usage)
+    agent = face.agent(db, model=Broken([Reply("x", usage=Usage(1, 2.5, 3))]))  # type: ignore[arg-type]
+    session = face.do(lambda: agent.session("/w"))
+    with pytest.raises(StoreError) as refused:
+        face.do(lambda: session.send("Go."))
+    assert (type(refused.value), refused.value.code) == (StoreError, "STORE_ERROR")
+    assert refused.value.run_id is not None
+    assert "column" not in str(refused.value)
 
 
 def test_a_script_that_is_over(face: Face, db):

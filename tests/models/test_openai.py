@@ -117,6 +117,27 @@ def test_sparse_usage(ask: Any, model: OpenAIModel, wire: Any, chunk: Any, last_
     assert last_reply(ask(model, HELLO)).usage == Usage(4, 1, 5)
 
 
+ODD_USAGE: list[Any] = [
+    {"prompt_tokens": 10, "completion_tokens": 2.5, "total_tokens": 12.5},
+    {"prompt_tokens": "10", "completion_tokens": None, "total_tokens": {}},
+    {"prompt_tokens": -5, "completion_tokens": 10**25, "total_tokens": 3},
+    {"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": "many"}},
+    {"seconds": 4},
+    [1],
+    "many",
+    7,
+]
+
+
+@pytest.mark.parametrize("usage", ODD_USAGE, ids=str)
+def test_a_usage_nobody_can_count_with_costs_no_answer(
+    ask: Any, model: OpenAIModel, wire: Any, chunk: Any, last_reply: Any, usage: Any
+) -> None:
+    wire.streams(chunk(text="ok"), chunk(finish="stop"), chunk(usage=usage))
+    answer = last_reply(ask(model, HELLO))
+    assert (answer.text, answer.usage) == ("ok", None)
+
+
 def test_no_usage_is_none(ask: Any, model: OpenAIModel, wire: Any, chunk: Any, last_reply: Any) -> None:
     wire.streams(chunk(text="ok", finish="stop"), done=False)
     assert last_reply(ask(model, HELLO)).usage is None

@@ -20,6 +20,8 @@ from .core import SessionCore
 from .loading import catch_up
 from .world import RunWorld
 
+UNWRITABLE = "the file cannot hold what was to be written, and nothing of it is there; this is a fault of thence itself"
+
 
 @dataclass(slots=True)
 class Order:
@@ -108,6 +110,9 @@ def operate(order: Order, world: RunWorld, body: Callable[[RunIds, Log], Flow[Ou
         if isinstance(error, ThenceError) and error.run_id is None and world.station.ids is not None:
             error.run_id = world.station.ids.run_id or None
         yield from give_back(ids)
+        if isinstance(error, PlanRefused) and error.code == "CONSTRAINT":
+            # What SQLite says of our own columns is of no use to a caller; the cause keeps it for a report.
+            raise StoreError(UNWRITABLE, run_id=error.run_id) from error
         raise
     kept = log if outcome.status in ("completed", "cancelled", "parked") else None
     order.log = kept

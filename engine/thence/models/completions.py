@@ -5,7 +5,7 @@ Nothing here does I/O or needs an SDK at run time, so the sync and the async fac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..chat import (
@@ -20,6 +20,7 @@ from ..chat import (
     ToolCallDelta,
     ToolMessage,
     Usage,
+    usable_usage,
 )
 from ..errors import ModelError
 
@@ -170,14 +171,13 @@ class Accumulator:
         return ToolCallDelta(call.position, arguments, name, piece.id or "")
 
 
-def usage_of(usage: CompletionUsage) -> Usage:
-    """Our five counts. This dialect already counts cached tokens among ``prompt_tokens``."""
-    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    details = usage.prompt_tokens_details
-    return Usage(
-        prompt,
-        completion,
-        usage.total_tokens or prompt + completion,
-        (details and details.cached_tokens) or 0,
-        (details and getattr(details, "cache_write_tokens", None)) or 0,
-    )
+def usage_of(usage: CompletionUsage) -> Usage | None:
+    """Our five counts; None for what is none. This dialect already counts cached tokens among ``prompt_tokens``."""
+    said = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
+    if said == [None, None, None]:
+        return None
+    prompt, completion, total = (count or 0 for count in said)
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached, written = (getattr(details, name, None) or 0 for name in ("cached_tokens", "cache_write_tokens"))
+    usable = usable_usage(Usage(prompt, completion, total, cached, written))
+    return usable if usable is None or total else replace(usable, total_tokens=prompt + completion)
