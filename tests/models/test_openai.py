@@ -205,11 +205,6 @@ def test_bad_arguments(bad: dict[str, Any]) -> None:
         OpenAIModel(**{"name": "m", "api_key": KEY, **bad})
 
 
-def test_a_bad_address_is_no_raw_error(ask: Any) -> None:
-    for address in ("http://[/v1", "ftp://127.0.0.1/v1"):
-        assert failure(ask, OpenAIModel("m-1", address, KEY)).kind in {"configuration", "connection"}
-
-
 def test_one_model_serves_several_loops_and_threads(model: OpenAIModel, wire: Any, chunk: Any) -> None:
     for _ in range(12):
         wire.streams(chunk(text="ok", finish="stop"))

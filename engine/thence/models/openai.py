@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import AsyncGenerator, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..chat import Delta, Reply, Request
 from ..errors import ModelError
 from .completions import Accumulator, request_body
+from .openai_arguments import check_arguments, find_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
+C = TypeVar("C")
 
 # Every body goes through the SDK's ``extra_body``, which sends plain JSON as it is and wins over the arguments that
 # the SDK demands. As typed arguments it would walk the whole history against its type hints, on every request:
@@ -30,15 +31,18 @@ class OpenAIModel:
     Args:
         name: the provider's model name.
         base_url: default: ``OPENAI_BASE_URL`` of the environment, else OpenAI itself.
-        api_key: default: ``OPENAI_API_KEY`` of the environment. Never stored, never in errors or in ``repr``.
+        api_key: default: ``OPENAI_API_KEY`` of the environment. White space around it is dropped. Never stored, never
+            in errors or in ``repr``.
         connect_timeout_s: seconds to reach the server.
         read_timeout_s: longest silence before and between the pieces of an answer, in seconds.
         client_options: further keywords of the SDK's clients (``organization``, ``default_headers``, ...).
 
     Raises:
-        ModelError: at once, ``configuration``: no API key, or the extra is not installed. From a stream, with
-            ``retryable`` set: ``http_<status>``, ``timeout``, ``connection``, ``stream_broken``, ``stream_error``,
-            ``truncated_stream``, ``context_overflow``, ``configuration``. Never an SDK's own error.
+        TypeError, ValueError: at once: a refused argument, by name.
+        ModelError: at once, ``configuration``: no API key or one that no HTTP header can carry, or the extra is not
+            installed. From a stream, with ``retryable`` set: ``http_<status>``, ``timeout``, ``connection``,
+            ``stream_broken``, ``stream_error``, ``truncated_stream``, ``context_overflow``, ``configuration``. Never an
+            SDK's own error.
     """
 
     def __init__(
@@ -51,23 +55,15 @@ class OpenAIModel:
         read_timeout_s: float = 120.0,
         **client_options: Any,
     ) -> None:
-        if not name.strip():
-            raise ValueError("'name' must not be empty or whitespace")
-        if not (connect_timeout_s > 0 and read_timeout_s > 0):
-            raise ValueError("'connect_timeout_s' and 'read_timeout_s' must be greater than zero")
-        key = api_key or os.environ.get("OPENAI_API_KEY")
-        if not key:
-            raise ModelError(
-                "configuration",
-                "no API key: give api_key=... or set OPENAI_API_KEY (any text, for a server that asks for none)",
-                retryable=False,
-            )
+        check_arguments(name, base_url, api_key, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s)
+        key = find_key(api_key)
         try:
-            from .openai_faults import FAULTS, classify
+            from .openai_faults import FAULTS, check_client_options, classify
         except ImportError as error:
             raise ModelError(
                 "configuration", f"OpenAIModel needs the extra: pip install 'thence[openai]' ({error})", retryable=False
             ) from None
+        check_client_options(client_options)
         self.name = name
         self._base_url = base_url
         self._key = key
@@ -128,7 +124,7 @@ class OpenAIModel:
 
         with self._lock:
             if self._client is None:
-                self._client = OpenAI(**self._options())
+                self._client = self._make(OpenAI)
             return self._client
 
     def _async_client(self) -> AsyncOpenAI:
@@ -140,8 +136,15 @@ class OpenAIModel:
             for stale in [known for known in self._async_clients if known.is_closed()]:
                 del self._async_clients[stale]
             if loop not in self._async_clients:
-                self._async_clients[loop] = AsyncOpenAI(**self._options())
+                self._async_clients[loop] = self._make(AsyncOpenAI)
             return self._async_clients[loop]
+
+    def _make(self, client: Callable[..., C]) -> C:
+        try:
+            return client(**self._options())
+        except self._faults as error:
+            said = self._classify(error, self._key)
+            raise ModelError("configuration", f"the SDK refused its options: {said}", retryable=False) from None
 
     def _options(self) -> dict[str, Any]:
         from openai import Timeout

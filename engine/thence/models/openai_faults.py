@@ -6,7 +6,10 @@ This module loads the SDK: import it inside functions only.
 from __future__ import annotations
 
 import email.utils
+import inspect
+import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from typing import cast
@@ -37,6 +40,25 @@ _OVERFLOW_TEXT = "maximum context length"
 _MAX_MESSAGE = 500
 
 
+_OURS = {
+    "api_key": "is an argument of its own",
+    "base_url": "is an argument of its own",
+    "max_retries": "attempts belong to the turn: set circuit_breaker_threshold of the session",
+    "timeout": "give connect_timeout_s and read_timeout_s",
+}
+_HEADER = re.compile(r"(illegal header (?:value|name)).*", re.IGNORECASE | re.DOTALL)
+
+
+def check_client_options(options: Mapping[str, object]) -> None:
+    """Raises TypeError for a keyword that the SDK's clients do not take, or that is not for them."""
+    known = inspect.signature(openai.OpenAI).parameters
+    for name in options:
+        if name in _OURS:
+            raise TypeError(f"client option '{name}': {_OURS[name]}")
+        if name not in known:
+            raise TypeError(f"unknown client option '{name}'; options: {', '.join(sorted(set(known) - set(_OURS)))}")
+
+
 def classify(error: Exception, secret: str) -> ModelError:
     """The :class:`ModelError` for one of :data:`FAULTS`. ``secret`` is kept out of its message, whatever was said."""
     if isinstance(error, openai.APIStatusError):
@@ -44,11 +66,16 @@ def classify(error: Exception, secret: str) -> ModelError:
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
         return ModelError("timeout", "the server was silent for too long", retryable=True)
     if isinstance(error, openai.APIConnectionError):
-        return ModelError("connection", _text(error.__cause__ or error, secret), retryable=True)
+        text = _text(error.__cause__ or error, secret)
+        if _HEADER.search(text):
+            return ModelError("configuration", f"the request cannot be sent: {text}", retryable=False)
+        return ModelError("connection", text, retryable=True)
     if isinstance(error, openai.APIError):
         return _stream_error(error, secret)
     if isinstance(error, openai.OpenAIError | httpx2.InvalidURL):
         return ModelError("configuration", _text(error, secret), retryable=False)
+    if isinstance(error, UnicodeEncodeError):
+        return ModelError("configuration", f"the request cannot be sent: {_text(error, secret)}", retryable=False)
     if isinstance(error, httpx2.HTTPError | httpx2.StreamError | OSError):
         return ModelError("stream_broken", f"the connection broke: {_text(error, secret)}", retryable=True)
     return ModelError("stream_broken", f"malformed piece of the answer: {_text(error, secret)}", retryable=True)
@@ -84,9 +111,13 @@ def _text(error: BaseException, secret: str) -> str:
     if isinstance(body, Mapping):
         message = cast("Mapping[str, object]", body).get("message")
         text = message if isinstance(message, str) and message else text
-    text = text or type(error).__name__
+    # What a header cannot carry may be a secret of another header, as some providers have it.
+    text = _HEADER.sub(r"\1 [hidden]", text or type(error).__name__)
     # A key of a few letters is a stand-in for servers that ask for none; replacing it would garble the text.
-    return (text.replace(secret, "[api key]") if len(secret) > 7 else text)[:_MAX_MESSAGE]
+    if len(secret) > 7:
+        for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
+            text = text.replace(form, "[api key]")
+    return text[:_MAX_MESSAGE]
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
