@@ -21,7 +21,7 @@ ENGINE = Path(__file__).resolve().parent.parent / "engine"
 # Top-level modules and folders of the package, lowest floor first. A new one gets its place here.
 FLOORS = (
     "errors canonical chat compacted facts steps events identity limits runs diagnosis",
-    "state fold gate loopguard judge budget hooking options permissions verification",
+    "state fold gate loopguard judge budget hooking options session_options permissions verification",
     "plan parts state_json codec rows kept_state writes pages reads transcript compaction inflight watching sessions "
     "inbox answers waits log",
     "effects report ledger compacting hooked consent steering rounds gating endings turn results",

@@ -47,11 +47,11 @@ from .host.toolkit import Tool, ToolOutput, tool
 from .host.workspace import workspace_tools
 from .identity import DurableMemoryBinding
 from .models.scripted import ScriptedModel
-from .options import SessionOptions
 from .permissions import PermissionPolicy
 from .results import Passivated, SendResult
 from .runs import Run, SessionInfo, SessionUsage, TraceEvent
 from .session import Session
+from .session_options import SessionOptions
 from .verification import VerificationContext, VerificationReport
 from .waits import Wait
 

@@ -30,10 +30,11 @@ from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
 from .identity import check_tags
 from .models.resolve import resolve_model
-from .options import SessionOptions, check_settings, choose, choose_for
+from .options import check_settings, choose, choose_for
 from .results import Passivated
 from .runs import SessionInfo, SessionUsage
 from .session import Session
+from .session_options import SessionOptions
 from .store.sqlite import Durability, SqliteStore
 from .waits import Wait
 

@@ -24,10 +24,10 @@ from .host.plain_world import PlainWorld
 from .host.running import LEAVING, AsyncRunning
 from .host.spawned import AsyncSpawnedRun
 from .host.streams import AsyncRunStream, afollow
-from .options import OnInterrupted
 from .results import SendResult, compaction_of, result_of
 from .runs import Run, SessionUsage, TraceEvent
 from .session_base import SessionBase, nothing
+from .session_options import OnInterrupted
 from .waits import Wait
 
 R = TypeVar("R")

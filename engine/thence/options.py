@@ -1,10 +1,11 @@
-"""Options of a session: what the caller set, what the file remembers, and what a run then starts with (§1, §2)."""
+"""Options of a session, checked: what the caller set, what the file remembers, what a run then starts with (§1, §2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from .canonical import Json, check_text, dumps
 from .errors import SessionConfiguration
@@ -12,82 +13,9 @@ from .hooking import Hook, check_hooks
 from .identity import TAG_NAMES, DurableMemoryBinding, Tags, bind_memory, check_id
 from .limits import LIMIT_NAMES, Limits, Retention, check_limit, parse_retention
 from .permissions import PermissionPolicy
+from .session_options import CALLABLES, NAMES, SHAPING, WITHOUT, GuardIsolation, OnInterrupted, SessionOptions
 from .verification import DEFAULTS as GATE_DEFAULTS
 from .verification import Verifier, check_option, check_verifier
-
-OnInterrupted: TypeAlias = Literal["raise", "resume", "settle"]
-GuardIsolation: TypeAlias = Literal["thread", "process"]
-
-SHAPING = (*LIMIT_NAMES, *GATE_DEFAULTS, "instructions", "model_settings", "on_interrupted")
-"""Options that are stored with the session and restored on resume."""
-
-CALLABLES = ("budget_guard", "hooks", "permission_policy", "verifier")
-"""Options that cannot be stored. The session stores which of them it had: resuming it without is refused."""
-
-
-class _Without:
-    def __repr__(self) -> str:
-        return "WITHOUT"
-
-
-WITHOUT: Any = _Without()
-"""Stands for one of :data:`CALLABLES` that a session had and that is left out on purpose, as the command line does."""
-
-NAMES = frozenset(
-    {
-        *SHAPING, *CALLABLES, *TAG_NAMES, "session_id", "durable_memory", "retention_limits", "host_env", "model",
-        "budget_guard_isolation",
-    }
-)  # fmt: skip
-
-
-class SessionOptions:
-    """What a caller sets of a session; all optional. Set attributes, or pass them by name.
-
-    Unset is a value of its own: a default that is set explicitly wins over what the file remembers, an unset option
-    does not. Reading an unset option gives its default. Nothing is checked before the options are used.
-
-    Identity (§3): ``session_id, tenant_id, principal, agent_template_id, correlation_id, durable_memory``. Limits
-    (§2): see :class:`~thence.limits.Limits`. Policy: ``budget_guard, budget_guard_timeout_ms`` (§6);
-    ``budget_guard_isolation`` is ``thread`` (default), or ``process``: then ``budget_guard`` is the import name of an
-    object, a class or a factory, ``package.module:attribute``, which lives in a process of its own, killed when a call
-    passes its time limit; ``permission_policy`` (a :class:`~thence.PermissionPolicy`, §10), ``hooks`` (a list of
-    :class:`~thence.Hook`, §10), ``retention_limits`` (§9), ``on_interrupted`` (``raise``, ``resume`` or
-    ``settle``, §1). Environment: ``host_env`` (§11). Model: ``model, instructions, model_settings``, each over the
-    agent's own.
-
-    Completion gate (§5): ``completion_gate`` (``"auto"``, True or False), ``verify_commands`` (each a command line for
-    the shell or a list of arguments, run in the workspace), ``verifier`` (takes a
-    :class:`~thence.VerificationContext`, gives a bool or a :class:`~thence.VerificationReport`; sync or async),
-    ``verify_timeout_ms`` (of each command and of the verifier; default 600,000).
-
-    Raises:
-        AttributeError: an unknown name, on setting and on reading.
-    """
-
-    def __init__(self, **given: Any) -> None:
-        object.__setattr__(self, "_given", {})
-        for name, value in given.items():
-            setattr(self, name, value)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in NAMES:
-            raise AttributeError(f"SessionOptions has no option '{name}'; options: {', '.join(sorted(NAMES))}")
-        self._given[name] = value
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in NAMES:
-            raise AttributeError(f"SessionOptions has no option '{name}'; options: {', '.join(sorted(NAMES))}")
-        if name in self._given:
-            return self._given[name]
-        return getattr(Limits(), name) if name in LIMIT_NAMES else GATE_DEFAULTS.get(name)
-
-    def __repr__(self) -> str:
-        return f"SessionOptions({', '.join(sorted(self._given))})"
-
-    def given(self) -> dict[str, Any]:
-        """The options that were set, by name; a copy."""
-        return dict(self._given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +71,7 @@ def choose(options: SessionOptions | None) -> Chosen:
         SessionConfiguration: a refused value, naming the field.
         TypeError: a value of the wrong type, naming the field.
     """
-    if options is not None and not isinstance(options, SessionOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"options must be SessionOptions, not {type(options).__name__}")
-    given = options.given() if options else {}
+    given = {} if options is None else check_options(options).given()
     memory = given.get("durable_memory")
     if memory is not None and not isinstance(memory, DurableMemoryBinding):
         raise TypeError(f"'durable_memory' must be a DurableMemoryBinding, not {type(memory).__name__}")
@@ -172,8 +98,16 @@ def choose(options: SessionOptions | None) -> Chosen:
 
 def choose_for(session_id: str, options: SessionOptions | None) -> Chosen:
     """The same for the session of this id, whatever the options say of it."""
-    given: dict[str, Any] = options.given() if options else {}
-    return choose(SessionOptions(**{**given, "session_id": check_id(session_id, "session_id")}))
+    named = SessionOptions() if options is None else copy(check_options(options))
+    named.session_id = check_id(session_id, "session_id")
+    return choose(named)
+
+
+def check_options(options: object) -> SessionOptions:
+    """Return the options. Raises TypeError for anything else."""
+    if not isinstance(options, SessionOptions):
+        raise TypeError(f"options must be SessionOptions, not {type(options).__name__}")
+    return options
 
 
 def check_permissions(value: object) -> PermissionPolicy | None:

@@ -20,9 +20,9 @@ from .host.leaving import end_session
 from .host.running import LEAVING, SyncRunning
 from .host.spawned import SpawnedRun
 from .host.streams import RunStream
-from .options import OnInterrupted
 from .results import SendResult, compaction_of, result_of
 from .session_base import nothing
+from .session_options import OnInterrupted
 from .session_views import SessionViews
 
 R = TypeVar("R")

@@ -12,7 +12,8 @@ from .host.operations import check_cursor
 from .host.tailing import Tail
 from .identity import check_id
 from .limits import check_limit
-from .options import OnInterrupted, check_on_interrupted
+from .options import check_on_interrupted
+from .session_options import OnInterrupted
 
 
 class SessionBase:

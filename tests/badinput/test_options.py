@@ -114,10 +114,10 @@ def test_an_option_is_refused_before_anything_is_written(face: Face, used, name)
 def test_unknown_options_raise(face: Face, used):
     before = photograph(used)
     with pytest.raises((AttributeError, TypeError), match="max_tool_round"):
-        SessionOptions(max_tool_round=5)
+        SessionOptions(max_tool_round=5)  # type: ignore[call-arg]
     options = SessionOptions()
     with pytest.raises(AttributeError, match="tennant_id"):
-        options.tennant_id = "x"
+        options.tennant_id = "x"  # type: ignore[attr-defined]
     agent = face.agent(used)
     for bad in ({"session_id": "s"}, "s", 5):
         with pytest.raises(TypeError, match="SessionOptions"):
@@ -132,7 +132,9 @@ def test_a_memory_binding_that_contradicts_a_tag(face: Face, used):
     binding = DurableMemoryBinding("tenant", "principal", "scope")
     for field, value in (("tenant_id", "other"), ("principal", "Principal")):
         with pytest.raises(SessionConfiguration, match=f"'{field}'"):
-            face.do(partial(agent.session, "/w", SessionOptions(durable_memory=binding, **{field: value})))
+            face.do(
+                partial(agent.session, "/w", SessionOptions(durable_memory=binding, **dict[str, Any]({field: value})))
+            )
     with pytest.raises(SessionConfiguration, match="'durable_memory'"):
         face.do(lambda: agent.resume_session("s", SessionOptions(durable_memory=binding)))
     face.close()

@@ -14,7 +14,7 @@ from thence.testing import call, reply
 from ..kit import World, check_messages, check_session, kinds, types
 from .kit import HEAD, OVERFLOW, Counting, Long, Looks, compactions, shown, size
 
-SMALL = {"auto_compact": True, "max_context_tokens": 1500, "retry_base_ms": 0}
+SMALL: dict[str, Any] = {"auto_compact": True, "max_context_tokens": 1500, "retry_base_ms": 0}
 
 
 async def session_of(world: World, model: Long, looks: Looks | None = None, **options: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from thence import Agent, SessionConfiguration, SessionOptions
-from thence.options import WITHOUT
+from thence.session_options import WITHOUT
 from thence.testing import ScriptedModel, reply
 
 from ..kit import World
@@ -72,7 +72,7 @@ def test_a_wrong_type_names_its_field(name: str, value: Any, words: str):
 @pytest.mark.parametrize("name", ["verify_commands"])
 def test_a_lone_surrogate_is_refused(name: str):
     with Agent(None) as agent, pytest.raises(SessionConfiguration):
-        agent.session(".", SessionOptions(**{name: ["\ud800"]}))
+        agent.session(".", SessionOptions(**dict[str, Any]({name: ["\ud800"]})))
 
 
 async def test_the_options_are_stored_and_restored_and_what_is_given_wins(world: World):

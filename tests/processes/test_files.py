@@ -127,8 +127,9 @@ def test_l01_sixty_hostile_ids_and_tags_are_found_by_equality_only(db):
     before: set[str] = set()
     with Agent(db, model=ScriptedModel([reply("ok")] * len(names))) as agent:
         for name in names:
-            tags = dict.fromkeys(("tenant_id", "principal", "agent_template_id", "correlation_id"), name)
-            session = agent.session(".", SessionOptions(session_id=name, **tags))
+            options = SessionOptions(session_id=name)
+            options.tenant_id = options.principal = options.agent_template_id = options.correlation_id = name
+            session = agent.session(".", options)
             session.send(name)
             session.emit({"type": name, "payload": {name: name}})
             before = before or _objects(db)

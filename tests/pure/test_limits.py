@@ -57,7 +57,7 @@ def test_zero_is_refused(name: str):
 
 @pytest.mark.parametrize("name", ZERO_IS_LEGAL)
 def test_zero_is_legal(name: str):
-    assert choose(SessionOptions(**{name: 0})).shaping == {name: 0}
+    assert choose(SessionOptions(**dict[str, Any]({name: 0}))).shaping == {name: 0}
 
 
 @pytest.mark.parametrize("name", INTEGERS)
@@ -68,25 +68,25 @@ def test_negative_is_refused(name: str):
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", [1, 2**31, 2**53])
 def test_ordinary_values_are_taken(name: str, value: int):
-    assert choose(SessionOptions(**{name: value})).shaping == {name: value}
+    assert choose(SessionOptions(**dict[str, Any]({name: value}))).shaping == {name: value}
 
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", [True, 1.0, "1", [1], float("nan")])
 def test_other_types_are_refused(name: str, value: Any):
     with pytest.raises((TypeError, ValueError), match=name):
-        choose(SessionOptions(**{name: value}))
+        choose(SessionOptions(**dict[str, Any]({name: value})))
 
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_V5_beyond_64_bits_is_refused_or_defined(name: str):
     with pytest.raises((TypeError, ValueError), match=name):
-        choose(SessionOptions(**{name: 2**63}))
+        choose(SessionOptions(**dict[str, Any]({name: 2**63})))
 
 
 @pytest.mark.parametrize("name", ["tool_timeout_ms", "llm_api_timeout_ms", "max_execution_time_ms"])
 def test_none_is_no_limit(name: str):
-    assert choose(SessionOptions(**{name: None})).shaping == {name: None}
+    assert choose(SessionOptions(**dict[str, Any]({name: None}))).shaping == {name: None}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), -0.01, 1.01, 2, -1])
@@ -111,7 +111,7 @@ def test_unknown_names_raise(name: str):
     with pytest.raises((AttributeError, TypeError, ValueError)):
         setattr(opts, name, 1)
     with pytest.raises((AttributeError, TypeError, ValueError)):
-        SessionOptions(**{name: 1})
+        SessionOptions(**dict[str, Any]({name: 1}))
 
 
 def test_unset_is_a_value_of_its_own():
@@ -129,7 +129,7 @@ def test_model_settings_must_be_json():
     with pytest.raises(SessionConfiguration, match="model_settings"):
         choose(SessionOptions(model_settings={"x": float("nan")}))
     with pytest.raises((TypeError, SessionConfiguration), match="model_settings"):
-        choose(SessionOptions(model_settings=[1]))
+        choose(SessionOptions(model_settings=[1]))  # type: ignore[arg-type]
 
 
 def test_check_limit_knows_its_names_only():

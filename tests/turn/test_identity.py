@@ -53,7 +53,7 @@ async def test_tags_are_opaque(world: World, value: str):
 async def test_a_bad_tag_is_refused(world: World, name: str, value: str):
     agent = await world.agent([])
     with pytest.raises(SessionConfiguration, match=name):
-        await agent.session(".", SessionOptions(**{name: value}))
+        await agent.session(".", SessionOptions(**dict[str, Any]({name: value})))
     assert await agent.list_sessions() == []
 
 
@@ -68,7 +68,7 @@ async def test_blank_is_refused_with_exactly_this_text(world: World):
 async def test_a_tag_that_is_no_string_is_a_type_error(world: World):
     agent = await world.agent([])
     with pytest.raises(TypeError, match="principal"):
-        await agent.session(".", SessionOptions(principal=7))
+        await agent.session(".", SessionOptions(principal=7))  # type: ignore[arg-type]
 
 
 async def test_list_sessions_filters_by_equality(world: World):
@@ -107,7 +107,7 @@ async def test_an_equal_explicit_tag_is_fine(world: World):
 async def test_an_explicit_tag_must_equal_it_exactly(world: World, name: str, value: str):
     agent = await world.agent([])
     with pytest.raises(SessionConfiguration) as refused:
-        await agent.session(".", SessionOptions(durable_memory=MEMORY, **{name: value}))
+        await agent.session(".", SessionOptions(durable_memory=MEMORY, **dict[str, Any]({name: value})))
     assert refused.value.field == name
     assert await agent.list_sessions() == []
 

@@ -21,7 +21,7 @@ from thence import (
     ToolContext,
     tool,
 )
-from thence.options import WITHOUT
+from thence.session_options import WITHOUT
 
 from ..hooks.hook_kit import Told
 from ..kit import Gate, World, check_session, results, until

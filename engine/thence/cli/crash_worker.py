@@ -20,7 +20,7 @@ from ..agent import Agent
 from ..chat import Delta, Reply, Request, SyncModel, ToolMessage
 from ..models.resolve import resolve_model
 from ..models.scripted import Answer, ScriptedModel, call, reply
-from ..options import SessionOptions
+from ..session_options import SessionOptions
 
 PROMPT = "Book the rent (900), bread (4) and flowers (30)."
 ENTRIES = (("rent", 900), ("bread", 4), ("flowers", 30))

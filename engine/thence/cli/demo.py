@@ -20,7 +20,7 @@ from ..errors import ModelError, ThenceError
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
 from ..models.scripted import Answer, Item, ScriptedModel, call, reply
-from ..options import SessionOptions
+from ..session_options import SessionOptions
 from .crash import perform_crash
 from .errors import INTERRUPTED
 from .options import Settings, pass_settings, with_db

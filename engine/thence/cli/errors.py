@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import click
 
 from ..errors import SessionConfiguration, ThenceError
-from ..options import CALLABLES
 from ..results import SendResult
+from ..session_options import CALLABLES
 from .text import json_text, visible
 
 OK, FAILED, USAGE, NOT_FOUND, BUSY, DENIED, PROBLEM, PARKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 8, 130

@@ -13,9 +13,9 @@ from ..chat import Model
 from ..errors import ThenceError
 from ..host.spawned import Recovered
 from ..host.workspace import workspace_tools
-from ..options import SessionOptions
 from ..reads import SessionRow
 from ..results import SendResult
+from ..session_options import SessionOptions
 from .calls import check_tools
 from .configured import Here, check_configuration
 from .errors import FAILED, INTERRUPTED, OK, complain, error_message, exit_code, result_code

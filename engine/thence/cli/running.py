@@ -18,9 +18,9 @@ from ..chat import Model
 from ..errors import ModelError, SessionNotFound
 from ..host.workspace import workspace_tools
 from ..models.resolve import resolve_model
-from ..options import OnInterrupted, SessionOptions
 from ..results import SendResult
 from ..session import Session
+from ..session_options import OnInterrupted, SessionOptions
 from .errors import INTERRUPTED
 from .options import Settings, common, pass_settings
 from .printing import Printer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..options import CALLABLES, WITHOUT, SessionOptions
+from ..session_options import CALLABLES, WITHOUT, SessionOptions
 
 
 def without_callables() -> SessionOptions:

@@ -12,9 +12,9 @@ from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
 from ..identity import Scope
 from ..ledger import Setup
 from ..log import Log
-from ..options import OnInterrupted
 from ..pages import RESTORE
 from ..plan import Op, Plan, PlanRefused
+from ..session_options import OnInterrupted
 from ..writes import Head, RunIds
 from .core import SessionCore
 from .loading import catch_up

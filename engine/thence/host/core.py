@@ -19,10 +19,11 @@ from ..hooking import Hook
 from ..identity import Scope, Tags
 from ..ledger import Setup
 from ..log import Log
-from ..options import OnInterrupted, limits_of
+from ..options import limits_of
 from ..permissions import PermissionPolicy
 from ..plan import Op
 from ..rows import encode_row
+from ..session_options import OnInterrupted
 from ..sessions import set_options
 from ..steps import Traits
 from ..verification import Verification, Verifier, is_gated, verification_of
