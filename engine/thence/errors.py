@@ -7,9 +7,11 @@ anything is written.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ThenceError(RuntimeError):
-    """Base of all run-time errors.
+    """Base of all run-time errors. They can be copied and pickled, and are then told apart by nothing.
 
     Attributes:
         code: stable upper-case name, for programs.
@@ -27,6 +29,16 @@ class ThenceError(RuntimeError):
         self.run_id = run_id
         self.retryable = retryable
         self.resumable = resumable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception's own way calls its class with the finished text, which most constructors here do not take.
+        return _restored, (type(self), self.args, dict(vars(self)))
+
+
+def _restored(kind: type[ThenceError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ThenceError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class SessionError(ThenceError):
