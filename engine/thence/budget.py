@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from .errors import SessionConfiguration
+
+METHODS = ("check_before_llm", "record_after_llm", "check_before_tool")
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,31 @@ class GuardDecision:
 
 
 ALLOW = GuardDecision()
+
+
+def lacks(guard: object, method: str) -> bool:
+    """Whether a guard has no such method, or None for it, as far as can be told without running its code."""
+    found = inspect.getattr_static(guard, method, _MISSING)
+    return found is None or (found is _MISSING and not _makes_names(guard))
+
+
+def _makes_names(guard: object) -> bool:
+    kind = type(guard)
+    if kind.__module__ == "builtins":
+        return False  # int, list, dict, a function: their lookup is their own, and makes nothing up
+    plain = inspect.getattr_static(kind, "__getattribute__") is object.__getattribute__
+    return not plain or inspect.getattr_static(kind, "__getattr__", _MISSING) is not _MISSING
+
+
+def check_guard(guard: object) -> None:
+    """Refuse what has none of a guard's methods: it would allow everything, and nobody would notice.
+
+    Raises:
+        SessionConfiguration: naming them.
+    """
+    if _makes_names(guard) or any(inspect.getattr_static(guard, name, _MISSING) is not _MISSING for name in METHODS):
+        return
+    raise SessionConfiguration("budget_guard", f"a {type(guard).__name__} has none of {', '.join(METHODS)}")
 
 
 def read_decision(method: str, value: object) -> GuardDecision:

@@ -88,7 +88,7 @@ def choose(options: SessionOptions | None) -> Chosen:
         memory=memory,
         shaping={name: _check(name, given[name]) for name in SHAPING if name in given},
         retention=None if retention is None else parse_retention(retention),
-        callables={name: given[name] for name in CALLABLES if given.get(name) not in (None, [], ())},
+        callables={name: given[name] for name in CALLABLES if _is_given(name, given.get(name))},
         unset=frozenset(NAMES - given.keys()),
         guard_isolation=check_isolation(given.get("budget_guard_isolation", "thread")),
         model=given.get("model"),
@@ -101,6 +101,11 @@ def choose_for(session_id: str, options: SessionOptions | None) -> Chosen:
     named = SessionOptions() if options is None else copy(check_options(options))
     named.session_id = check_id(session_id, "session_id")
     return choose(named)
+
+
+def _is_given(name: str, value: object) -> bool:
+    """Whether one of :data:`CALLABLES` was given. No hooks are none; anything else that is empty is still something."""
+    return value is not None and not (name == "hooks" and isinstance(value, list | tuple) and not value)
 
 
 def check_options(options: object) -> SessionOptions:

@@ -67,7 +67,8 @@ class SessionBase:
 
         Raises:
             SessionClosed: after close.
-            SessionConfiguration: ``timeout_ms`` is not greater than zero, or the guard no import name.
+            SessionConfiguration: ``timeout_ms`` is not greater than zero, the guard has none of these methods, or it is
+                no import name where it must be one.
         """
         self._core.check_open()
         if check_limit("budget_guard_timeout_ms", timeout_ms) is None:

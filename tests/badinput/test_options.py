@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ option("on_interrupted", "resum", SessionConfiguration, "'on_interrupted'")
 option("on_interrupted", 5, (SessionConfiguration, TypeError), "on_interrupted")
 option("durable_memory", ("t", "p", "s"), TypeError, "'durable_memory'")
 option("host_env", 5, TypeError, "host_env")
+
+
+class Typo:
+    def check_before_lm(self, session_id: str, tokens: int) -> None: ...
+
+
+for _bad in (Typo(), 5, 0, object(), [], {}, (), {"check_before_llm": lambda s, t: None}, lambda s, t: None):
+    option(
+        "budget_guard", _bad, SessionConfiguration, f"'budget_guard': a {type(_bad).__name__} has none of check_before"
+    )
 option("model", 5, TypeError, "model")
 option("retention_limits", 5, SessionConfiguration, "'retention_limits'")
 option("retention_limits", [1], SessionConfiguration, "'retention_limits'")
@@ -109,6 +120,31 @@ def test_an_option_is_refused_before_anything_is_written(face: Face, used, name)
     face.close()
     assert photograph(used) == before
     assert not [entry.name for entry in used.parent.iterdir() if "-owner-" in entry.name or "-wal" in entry.name]
+
+
+def test_a_guard_without_any_method_is_not_installed_either(face: Face, db):
+    agent = face.agent(db, model=ScriptedModel([reply("x")]))
+    session = face.do(lambda: agent.session("/w", SessionOptions(session_id="s")))
+    for bad, _, words in OPTIONS["budget_guard"]:
+        with pytest.raises(SessionConfiguration, match=words):
+            session.set_budget_guard(bad)
+    assert face.do(lambda: session.send("Go.")).text == "x"
+
+
+class Dynamic:
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+GUARDS = [Dynamic(), SimpleNamespace(check_before_llm=None), SimpleNamespace(record_after_llm=lambda s, u: None)]
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=["dynamic", "None", "one method"])
+def test_a_missing_or_None_method_allows(face: Face, db, guard):
+    """§6. What an object would say to a name cannot be told without asking it."""
+    agent = face.agent(db, model=ScriptedModel([reply("x")]))
+    session = face.do(lambda: agent.session("/w", SessionOptions(budget_guard=guard)))
+    assert face.do(lambda: session.send("Go.")).text == "x"
 
 
 def test_unknown_options_raise(face: Face, used):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from thence.cli.app import cli
 from thence.testing import ScriptedModel
 
 from .kit import TOOLS, writes, written
+
+ALLOWS = SimpleNamespace(check_before_llm=None)
 
 
 @pytest.fixture
@@ -63,14 +66,14 @@ def test_a_run_without_a_report_shows_its_digest_only(tmp_path: Path, invoke: Ca
 
 
 def test_waive_and_resume(tmp_path: Path, invoke: Callable[..., Result]):
-    run = hold(tmp_path / "thence.db", completion_gate=True, budget_guard=object(), verifier=lambda context: False)
+    run = hold(tmp_path / "thence.db", completion_gate=True, budget_guard=ALLOWS, verifier=lambda context: False)
     done = invoke("waive", run, "--reason", "looked at it", "--json")
     assert (done.exit_code, json.loads(done.output)) == (
         0, {"run_id": run, "session_id": "s", "digest": written("x"), "reason": "looked at it"},
     )  # fmt: skip
     assert f"waived {written('x')}" in invoke("waive", run, "--reason", "again").output
     with Agent(tmp_path / "thence.db", tools=TOOLS) as agent:
-        given = SessionOptions(budget_guard=object(), verifier=lambda context: False)
+        given = SessionOptions(budget_guard=ALLOWS, verifier=lambda context: False)
         session = agent.resume_session("s", given)
         assert session.resume_run(run).status == "completed"
         assert [fact.kind for fact in session.facts()][-2:] == ["gate.waived", "turn.ended"]

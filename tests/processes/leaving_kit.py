@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from thence import Agent, SessionOptions
 from thence.testing import ScriptedModel, reply
@@ -47,7 +48,7 @@ def look_after(db: Path) -> list[tuple[str, str | None]]:
     """What this process finds after that one: nothing is held, and the session goes on."""
     with Agent(db, model=ScriptedModel([reply("Settled.")])) as agent:
         assert [(info.session_id, info.busy) for info in agent.list_sessions()] == [("s", False)]
-        session = agent.resume_session("s", SessionOptions(budget_guard=object()))
+        session = agent.resume_session("s", SessionOptions(budget_guard=SimpleNamespace(check_before_llm=None)))
         runs = [(run.state, run.result_text) for run in session.runs()]
         assert session.send("Go on.", on_interrupted="settle").text == "Settled."
     return runs

@@ -136,7 +136,10 @@ async def test_missing_and_none_methods_allow(world: World):
     class Some:
         check_before_tool = None
 
-    for guard in (object(), Some()):
+    class Meter:
+        def record_after_llm(self, session_id, usage): ...
+
+    for guard in (Meter(), Some()):
         session = await world.session([reply(calls=[call("act")]), reply("ok")], [act], budget_guard=guard)
         assert (await session.send("go")).text == "ok"
         await session.close()

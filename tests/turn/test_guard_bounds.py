@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from thence import BudgetExhausted, RunFailed, SessionOptions
-from thence.chat import Reply
+from thence.chat import Reply, Usage
 from thence.host.guard import stuck_threads
 from thence.testing import call, reply
 
@@ -207,7 +207,7 @@ async def test_the_time_limit_of_a_run_ends_the_wait_for_a_hung_guard(world: Wor
 
 async def test_an_answer_that_cannot_be_recorded_is_no_success_to_tell_of(world: World):
     guard = Guard()
-    odd = Reply(text="odd", usage={"total_tokens": 7})  # type: ignore[arg-type]
+    odd = Reply(text="odd", usage=Usage(total_tokens=7), stop_reason=5)  # type: ignore[arg-type]
     session = await world.session([odd, reply("ok", usage={"prompt_tokens": 1})], [act], budget_guard=guard)
     with pytest.raises(RunFailed):
         await session.send("go")

@@ -126,6 +126,13 @@ async def test_one_that_cannot_be_had_denies(world: World, name: str):
     assert world.model.requests == []
 
 
+async def test_one_that_has_none_of_the_methods_denies(world: World):
+    session = await world.session([reply("never")], **guarded("budgets:os"))
+    with pytest.raises(BudgetExhausted, match="'budgets:os' has none of check_before_llm, record_after_llm, check_b"):
+        await session.send("go")
+    assert world.model.requests == []
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ async def test_instructions_and_settings_are_stored_model_objects_are_not(world:
 @pytest.mark.parametrize("given", [{}, {"budget_guard": None}])
 async def test_a_session_that_had_a_guard_demands_one(world: World, given: dict[str, Any]):
     agent = await world.agent([])
-    await agent.session(".", SessionOptions(session_id="s", budget_guard=object()))
+    await agent.session(".", SessionOptions(session_id="s", budget_guard=SimpleNamespace(check_before_llm=None)))
     await agent.close()
     agent = await world.agent([])
     with pytest.raises(SessionConfiguration) as refused:
@@ -201,7 +202,7 @@ async def test_a_session_that_had_a_guard_demands_one(world: World, given: dict[
     assert refused.value.field == "budget_guard"
     with pytest.raises(SessionConfiguration):
         await agent.session(".", SessionOptions(session_id="s", **given))
-    assert await agent.resume_session("s", SessionOptions(budget_guard=object()))
+    assert await agent.resume_session("s", SessionOptions(budget_guard=SimpleNamespace(check_before_llm=None)))
 
 
 async def test_a_live_run_keeps_what_it_started_with(world: World):

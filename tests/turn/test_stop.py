@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from thence import ModelError, RunInterrupted, SessionOptions, ToolContext, tool
 from thence.testing import call, reply
 
 from ..kit import Both, Gate, World, check_messages, check_session, kinds, results, stored, types, until
+
+ALLOWS = SimpleNamespace(check_before_llm=None)
 
 
 class Phases:
@@ -284,7 +287,7 @@ async def test_cancel_from_another_agent_on_the_same_file(world: World):
     """Whoever is not the owner goes through the inbox (§8)."""
     session, _, task = await held(world, "tool")
     other = await world.agent([])
-    twin = await other.resume_session(session.session_id, SessionOptions(budget_guard=object()))
+    twin = await other.resume_session(session.session_id, SessionOptions(budget_guard=ALLOWS))
     assert (await twin.current_run()).id
     assert await twin.cancel() is True
     assert (await asyncio.wait_for(task, 15)).status == "cancelled"

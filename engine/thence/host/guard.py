@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
@@ -24,8 +23,6 @@ log = logging.getLogger("thence.guard")
 
 _inside = threading.local()
 """On a guard's thread: the id of the session that it is asked about."""
-
-_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +128,7 @@ def _decide(guard: Any, name: str, session_id: str, argument: object, deadline: 
 
 
 def _lacks(guard: object, name: str) -> bool:
-    """Whether the guard has no such method, as far as can be told without running its code."""
-    if isinstance(guard, ProcessGuard):
-        return False
-    found = inspect.getattr_static(guard, name, _MISSING)
-    if found is not _MISSING:
-        return found is None
-    kind = type(guard)
-    plain = inspect.getattr_static(kind, "__getattribute__") is object.__getattribute__
-    return plain and inspect.getattr_static(kind, "__getattr__", _MISSING) is _MISSING
+    return not isinstance(guard, ProcessGuard) and budget.lacks(guard, name)
 
 
 def _settle(name: str, decision: GuardDecision) -> GuardDecision:

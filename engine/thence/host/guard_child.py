@@ -16,6 +16,7 @@ import threading
 from typing import Any
 
 MARGIN_S = 5.0
+METHODS = ("check_before_llm", "record_after_llm", "check_before_tool")
 
 
 def main() -> None:
@@ -50,7 +51,10 @@ def _load(start: dict[str, Any]) -> tuple[Any, str]:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-        return (found() if callable(found) else found), ""
+        guard = found() if callable(found) else found
+        if not any(hasattr(guard, method) for method in METHODS):
+            return None, f"'{start['guard']}' has none of {', '.join(METHODS)}"
+        return guard, ""
     except BaseException as error:  # noqa: BLE001 - told as the answer to every question
         return None, f"'{start['guard']}' cannot be had: {_describe(error)}"
 

@@ -121,11 +121,14 @@ def isolated(guard: object | None, isolation: str) -> object | None:
     """The guard as it is to be asked: itself, or in a process of its own.
 
     Raises:
-        SessionConfiguration: isolation ``process`` for something that is not an import name, or the other way round.
+        SessionConfiguration: isolation ``process`` for something that is not an import name, or the other way round; or
+            an object that has none of a guard's methods.
     """
     if isolation != "process":
         if isinstance(guard, str):
             raise SessionConfiguration("budget_guard", "is an import name: set budget_guard_isolation='process' for it")
+        if guard is not None:
+            budget.check_guard(guard)
         return guard
     if guard is None:
         return None
