@@ -82,7 +82,7 @@ def make_order(
         session_id=core.session_id,
         owner=core.agent.store.owner,
         owner_alive=owner_alive,
-        new_run_id=lambda: f"run-{core.env.id_generator.next_id()}",
+        new_run_id=lambda: f"run-{core.env.new_id()}",
         setup=setup or core.setup(streaming=False),
         prompt=assignment.prompt,
         on_interrupted=assignment.on_interrupted,

@@ -9,10 +9,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..errors import SessionConfiguration
 from ..identity import check_id
+
+MAX_MS = 2**53
 
 
 class IdGenerator(Protocol):
@@ -85,10 +89,60 @@ class FixedClock:
 
 @dataclass(frozen=True, slots=True)
 class HostEnv:
-    """Where ids and times come from. Default: random ids and the machine's clock."""
+    """Where ids and times come from. Default: random ids and the machine's clock.
+
+    What a host's own objects give is checked when it is used: an id must be a string that can be one, a time an integer
+    of milliseconds; anything else is a ``SessionConfiguration`` that names ``id_generator`` or ``clock``.
+
+    Raises:
+        TypeError: an object without the methods.
+    """
 
     id_generator: IdGenerator = field(default_factory=UuidGenerator)
     clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        for name, methods in (("id_generator", ("next_id", "lineage")), ("clock", ("now_ms",))):
+            given = getattr(self, name)
+            if isinstance(given, type) or not all(callable(getattr(given, method, None)) for method in methods):
+                what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+                raise TypeError(f"'{name}' must be an object with {' and '.join(methods)}, not {what}")
+
+    def new_id(self) -> str:
+        """The next id. Raises SessionConfiguration for what cannot be one."""
+        return _id(self.id_generator.next_id())
+
+    def lineage(self) -> str:
+        """The name of a new file. Raises SessionConfiguration for what cannot be one."""
+        return _id(self.id_generator.lineage())
+
+    def now_ms(self) -> int:
+        """The time. Raises SessionConfiguration for what is none."""
+        ms: object = self.clock.now_ms()
+        if type(ms) is not int:
+            raise SessionConfiguration("clock", f"must give integers of milliseconds, not a {type(ms).__name__}")
+        if not 0 <= ms < MAX_MS:
+            raise SessionConfiguration("clock", "must give milliseconds between 0 and 2**53")
+        return ms
+
+
+def _id(value: object) -> str:
+    if not isinstance(value, str):
+        raise SessionConfiguration("id_generator", f"must give strings, not a {type(value).__name__}")
+    return check_id(value, "id_generator")
+
+
+def distinct(draw: Callable[[], str]) -> Iterator[str]:
+    """Ids as they are drawn, for whoever looks for one that the file does not hold.
+
+    Raises:
+        SessionConfiguration: the generator gives one a second time: it would go round for ever.
+    """
+    seen: set[str] = set()
+    while (drawn := draw()) not in seen:
+        seen.add(drawn)
+        yield drawn
+    raise SessionConfiguration("id_generator", f"repeats itself, and the file already holds '{drawn}'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +182,6 @@ def build_env(given: HostEnv | HostEnvConfig | None) -> HostEnv:
 def _check_ms(ms: int) -> int:
     if isinstance(ms, bool) or not isinstance(ms, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("a time must be an integer of milliseconds")
-    if not 0 <= ms < 2**53:
+    if not 0 <= ms < MAX_MS:
         raise ValueError("a time must be between 0 and 2**53 milliseconds")
     return ms

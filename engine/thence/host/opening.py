@@ -20,7 +20,7 @@ from ..plan import Op, Plan, PlanRefused
 from ..reads import SessionRow
 from ..rows import encode_row
 from .core import AgentCore, SessionCore
-from .env import HostEnv, build_env
+from .env import HostEnv, build_env, distinct
 from .guard import Guarded
 from .guard_process import ProcessGuard, isolated
 from .scoping import check_seen, must_see
@@ -89,14 +89,15 @@ def check_workspace(workspace: str | os.PathLike[str]) -> Path:
 
 
 def _free_session_id(env: HostEnv) -> Flow[str]:
+    drawn = distinct(env.new_id)
     while True:
-        session_id = env.id_generator.next_id()
+        session_id = next(drawn)
         if (yield from Read(reads.session(session_id))) is None:
             return session_id
 
 
 def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, folder: Path) -> Flow[SessionRow]:
-    now = env.clock.now_ms()  # of the session's own environment, which may not be the agent's
+    now = env.now_ms()  # of the session's own environment, which may not be the agent's
     plan = sessions.create_session(
         session_id=session_id,
         workspace=str(folder),
@@ -106,7 +107,7 @@ def _create(agent: AgentCore, env: HostEnv, session_id: str, chosen: Chosen, fol
         options=encode_row(dict(chosen.shaping)),
         requires=encode_row(list(chosen.required())),
         durable_memory=None if chosen.memory is None else encode_row(asdict(chosen.memory)),
-        lineage_id=env.id_generator.lineage(),
+        lineage_id=env.lineage(),
         allow_network_fs=agent.store.allow_network_fs,
     )
     try:

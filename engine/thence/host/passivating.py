@@ -83,7 +83,7 @@ async def passivate_soon(core: AgentCore, deadline_ms: int | None) -> Passivated
 
 
 def _order(core: AgentCore, deadline_ms: int | None) -> Stopped:
-    return Stopped("interrupt", REASON, grace_until(check_deadline(deadline_ms), core.env.clock.now_ms()))
+    return Stopped("interrupt", REASON, grace_until(check_deadline(deadline_ms), core.env.now_ms()))
 
 
 def _done(core: AgentCore, live: list[str]) -> Passivated:

@@ -23,7 +23,7 @@ class PlainWorld:
 
     def now_ms(self) -> int:
         """The clock."""
-        return self._env.clock.now_ms()
+        return self._env.now_ms()
 
     def is_steered(self) -> bool:
         """Nobody is spoken to."""

@@ -37,6 +37,7 @@ from ..turn import Turn
 from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
 from .admitting import Order, operate
 from .drive import Take
+from .env import distinct
 from .parking import parked_outcome, wake
 from .scoping import seen
 from .world import RunWorld
@@ -140,8 +141,9 @@ def _go_on(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) 
 def _begin(
     order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun
 ) -> Flow[tuple[RunIds, tuple[Rows, ...]]]:
+    drawn = distinct(order.new_run_id)
     while True:
-        ids = replace(ids, run_id=order.run_id or order.new_run_id(), run_pk=None)
+        ids = replace(ids, run_id=order.run_id or next(drawn), run_pk=None)
         now = yield from Now()
         event = start_of_run(order.prompt)
         ops: tuple[Op, ...] = (

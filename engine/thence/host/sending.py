@@ -22,6 +22,7 @@ from ..state import Phase
 from ..turn import Turn
 from ..writes import RunIds
 from .admitting import Order, operate
+from .env import distinct
 from .loading import settle_interrupted
 from .parking import parked_busy
 from .resuming import once, replay_of, resume_flow
@@ -97,8 +98,9 @@ def _begin(order: Order, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]
 
 def _free_run_id(order: Order) -> Flow[str]:
     """An id that the file does not hold yet: a replay's generator starts from 0 again (§11)."""
+    drawn = distinct(order.new_run_id)
     while True:
-        run_id = order.new_run_id()
+        run_id = next(drawn)
         if (yield from Read(reads.run_identity(run_id))) is None:
             return run_id
 

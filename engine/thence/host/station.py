@@ -162,7 +162,7 @@ class Station:
 
     def now_ms(self) -> int:
         """The session's clock."""
-        return self.around.env.clock.now_ms()
+        return self.around.env.now_ms()
 
     def take(self, until: float | None) -> Flow[Item | None]:
         """The next item, or None: at the latest when the inbox is due, and at the monotonic time ``until``."""
