@@ -20,6 +20,7 @@ from .facts import Answered, NewFact, turn_key
 from .fold import advance
 from .ledger import Ledger
 from .report import context_compacted
+from .state import Phase
 from .state_json import encode_state
 from .transcript import record_answer
 
@@ -71,7 +72,8 @@ class Compactor:
         ledger, window = self.ledger, self.ledger.setup.limits.max_context_tokens
         state, transcript = ledger.log.state, ledger.log.transcript
         used = max(estimate, state.context_tokens)
-        cut = compaction.choose(transcript, compaction.room_for(window, used, estimate, trigger))
+        room = compaction.room_for(window, used, estimate, trigger)
+        cut = compaction.choose(transcript, room, closed=state.phase is Phase.IDLE)
         if cut is None:
             return None
         key = f"{turn_key(state.turn)}-compact{state.compactions + 1}"
@@ -116,6 +118,7 @@ class Compactor:
             yield from ledger.flush()
             said = yield from AskModel(request, key, quiet=True)
             if isinstance(said, Stopped):
+                ledger.failed_requests += 1
                 return said
             if not isinstance(said, ModelFailed):
                 return (yield from self._read(said, request.model))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .canonical import Json
-from .chat import Message, Request, ToolMessage, UserMessage
+from .chat import AssistantMessage, Message, Request, ToolMessage, UserMessage
 from .compacted import Trigger
 from .limits import Limits
 from .state import State
@@ -100,11 +100,12 @@ def room_for(max_context_tokens: int, used: int, estimate: int, trigger: Trigger
     return Room(int(filled * TAIL_PERCENT / 100), summary, int(window * REQUEST_PERCENT / 100))
 
 
-def choose(transcript: Transcript, room: Room) -> Cut | None:
+def choose(transcript: Transcript, room: Room, *, closed: bool = False) -> Cut | None:
     """Where to cut, or None when there is nothing worth summarising.
 
     The tail is the longest end of whole groups (an answer with its results is one) that fits into its share; before it
-    only the host's last message stays.
+    only the host's last message stays. Once its turn is ``closed`` the answer stays with it, however long: a question
+    whose answer is told before it looks like one that waits for its answer.
     """
     first = int(transcript.starts_with_summary)
     tail, size = len(transcript), 0
@@ -116,6 +117,8 @@ def choose(transcript: Transcript, room: Room) -> Cut | None:
         if size > room.tail:
             break
         tail = start
+    if closed and first < tail == len(transcript) and _is_final(transcript.message(tail - 1)):
+        tail -= 1
     kept = transcript.index(transcript.asked) if transcript.asked else tail
     kept_message = kept if kept < tail else None
     dropped = [transcript.message(index) for index in range(tail) if index != kept_message]
@@ -126,6 +129,10 @@ def choose(transcript: Transcript, room: Room) -> Cut | None:
     if summary < MIN_SUMMARY_BYTES or request < 2 * summary:
         return None
     return Cut(dropped, tail, kept_message, summary, request)
+
+
+def _is_final(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and not message.calls
 
 
 def instructions(summary_bytes: int) -> str:

@@ -53,6 +53,22 @@ async def test_it_says_what_it_did_and_the_session_goes_on_with_it(world: World)
     assert (await session.usage()).known == len(model.requests) + 1
 
 
+async def test_the_last_question_and_its_answer_stay_together(world: World):
+    """A question whose answer were only told in the summary before it would look as if nobody had answered it."""
+    script = [reply("a " * 900), reply("b " * 900), reply("Your balance is 40." + " c" * 2000), reply("A summary.")]
+    session = await world.session([*script, reply("Bye.")])
+    for prompt in ("first", "second", "What is my balance?"):
+        await session.send(prompt)
+    assert (await session.compact()).summary == "A summary."
+    await session.send("Thanks.")
+    asked = [(message.role, message.text[:19]) for message in world.model.requests[-1].messages]
+    assert asked == [
+        ("user", HEAD[:19]), ("user", "What is my balance?"), ("assistant", "Your balance is 40."), ("user", "Thanks."),
+    ]  # fmt: skip
+    assert "Your balance" not in world.model.requests[-2].messages[0].text, "it is not summarised"
+    await check_session(session)
+
+
 async def test_its_event_is_on_the_sessions_own_channel(world: World):
     session = await session_of(world, Long())
     await session.send("work 6")

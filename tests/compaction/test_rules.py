@@ -98,9 +98,9 @@ TURN: list[Payload] = [
 ]
 
 
-def tail_of(room: int, *payloads: Payload) -> tuple[int, int | None, int] | None:
+def tail_of(room: int, *payloads: Payload, closed: bool = False) -> tuple[int, int | None, int] | None:
     """(index of the tail, kept message, messages that are dropped)."""
-    cut = choose(log_of(*payloads).transcript, replace(WIDE, tail=room))
+    cut = choose(log_of(*payloads).transcript, replace(WIDE, tail=room), closed=closed)
     return None if cut is None else (cut.tail, cut.kept_message, len(cut.dropped))
 
 
@@ -138,6 +138,23 @@ def test_the_tail_is_the_longest_end_of_whole_groups_that_fits(room: int, expect
 def test_an_end_that_does_not_fit_is_not_passed_over():
     """The newest group alone is too large: nothing stays but the host's message, however short the others are."""
     assert tail_of(50, *OLD, said("short"), Asked((Text("hi"),)), said("z" * 100)) == (5, 3, 4)
+
+
+# bytes for the tail -> (index of the tail, kept message, messages that are dropped), once the turn is closed
+CLOSED = [(0, (6, 2, 5)), (29, (6, 2, 5)), (30, (6, 2, 5)), (30 + GROUP, (3, 2, 2)), (10**6, None)]
+
+
+@pytest.mark.parametrize(("room", "expected"), CLOSED)
+def test_the_last_answer_of_a_closed_turn_stays_with_its_question(
+    room: int, expected: tuple[int, int | None, int] | None
+):
+    assert tail_of(room, *LOG, closed=True) == expected
+
+
+def test_a_closed_turn_without_an_answer_keeps_what_an_open_one_does():
+    cancelled = fixed(*OLD, *TURN[:-1])
+    assert tail_of(0, *cancelled, closed=True) == tail_of(0, *cancelled) == (6, 2, 5)
+    assert tail_of(0, *OLD, Asked((Text("u" * 100),)), closed=True) == (3, 2, 2)
 
 
 @pytest.mark.parametrize("payloads", [[], [Asked((Text("u" * 5000),))]], ids=["nothing", "one message"])
