@@ -136,6 +136,9 @@ class Endings:
         return replace(self.outcome("parked", None), tool_calls_count=calls, waits=tuple(found))
 
     def _interrupt(self, reason: str) -> Flow[Outcome]:
+        unknown = self.log.state.without_usage + self.ledger.failed_requests
+        if unknown:
+            self.ledger.also(writes.count_unknown(self.ids, at_least=unknown))
         self.ledger.also(writes.release(self.ids))
         self.ledger.protect()
         yield from self.ledger.flush()

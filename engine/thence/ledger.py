@@ -143,7 +143,7 @@ class Ledger:
         self.stream = ids
         """Whose events these are: those of the run, unless somebody puts the session's own channel here."""
         self.failed_requests = 0
-        """Attempts at a model request whose cost nobody knows, by this run in this process."""
+        """Model requests that failed or were cut off, so that nobody knows their cost; by this run in this process."""
         self.soft: list[GuardDecision] = []
         self._facts: list[NewFact] = []
         self._events: list[NewEvent] = []

@@ -20,7 +20,8 @@ class Run:
         state: the status, or ``interrupted`` (not final and no living owner), or ``superseded`` (another run went on).
         usage: summed over the turn, earlier runs of it included; written when the run ends.
         requests_without_usage: requests of which nobody knows what they took, and which are not in ``usage``: answers
-            whose provider did not say, and attempts of this run that failed after they were sent.
+            whose provider did not say, and attempts of this run that failed, or were cut off by a stop, after they
+            were sent. The one during which its process died is not among them.
         event_count: cumulative: one past the sequence of the newest event ever.
     """
 
@@ -98,8 +99,8 @@ class SessionUsage:
     Attributes:
         known: answers whose provider said what they took; ``usage`` is their sum.
         unknown: requests that may have cost something nobody knows: answers without usage, for as long as the log, and
-            attempts that failed after they were sent, as long as their runs are kept. Never counted as 0 in ``usage``:
-            whoever keeps a budget must put an estimate of his own in their place.
+            attempts that failed, or were cut off by a stop, after they were sent, as long as their runs are kept. Never
+            counted as 0 in ``usage``: whoever keeps a budget must put an estimate of his own in their place.
     """
 
     session_id: str

@@ -115,6 +115,7 @@ class Turn:
             )
             said = yield from AskModel(request, step)
             if isinstance(said, Stopped):
+                self.ledger.failed_requests += 1
                 return (yield from self.endings.stop(said))
             if not isinstance(said, ModelFailed):
                 break

@@ -253,6 +253,11 @@ def end_run(
     return Op("run_end", (row,), expect=1 if status == "completed" else None, refusal="STEERED")
 
 
+def count_unknown(ids: RunIds, *, at_least: int = 0, more: int = 0) -> Op:
+    """How many requests of a run, which does not end with this, have an unknown cost; nothing where its row is gone."""
+    return Op("run_count_unknown", ({"run_pk": ids.run_pk, "fence": ids.fence, "at_least": at_least, "more": more},))
+
+
 def forget_checkpoint(ids: RunIds) -> Op:
     """The turn was closed by a later one: nothing is left to resume."""
     return Op("run_forget_checkpoint", ({"session_pk": ids.session_pk},))

@@ -22,10 +22,16 @@ UPDATE run SET fence = :fence, status = :status, updated_ms = max(:now_ms, updat
   ended_ms = max(:now_ms, created_ms), rounds = :rounds,
   tool_calls_count = :tool_calls_count, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
   total_tokens = :total_tokens, cache_read_tokens = :cache_read_tokens, cache_write_tokens = :cache_write_tokens,
-  requests_without_usage = :requests_without_usage, resumable = :resumable, error_code = :error_code,
+  requests_without_usage = max(requests_without_usage, :requests_without_usage), resumable = :resumable,
+  error_code = :error_code,
   error_message = :error_message, result_text = :result_text
 WHERE run_pk = :run_pk AND NOT (:status = 'completed'
   AND EXISTS(SELECT 1 FROM inbox i WHERE i.session_pk = run.session_pk AND i.kind = 'steer'));
+
+-- name: run_count_unknown
+-- Requests of which nobody knows what they took, told of a run that does not end here.
+UPDATE run SET fence = :fence, requests_without_usage = max(requests_without_usage, :at_least) + :more
+WHERE run_pk = :run_pk;
 
 -- name: run_park
 -- Nothing else can be done before the world has answered; refused when an answer is there that is no fact yet, or an

@@ -33,6 +33,14 @@ def test_a_run_ends_under_the_claim_that_ends_it():
     assert f.all("SELECT run_pk FROM run WHERE fence = 9") == [(RUN,)]
 
 
+def test_a_run_that_ends_keeps_what_was_counted_of_it_before():
+    """A stop, or another process, may have counted requests of unknown cost that whoever ends it knows nothing of."""
+    f = neighbours()
+    f.sql("UPDATE run SET requests_without_usage = 9 WHERE run_pk = ?", RUN)
+    perform(f, "run_end", **CASES["run_end"][1])
+    assert f.all("SELECT requests_without_usage FROM run WHERE run_pk = ?", RUN) == [(9,)]
+
+
 def test_a_root_has_nothing_before_it():
     """The first fork sees the root's own facts, be it only one, and nothing of a session that forked later."""
     f = neighbours()

@@ -29,6 +29,7 @@ from thence.writes import (
     begin_run,
     checkpoint,
     clear_deltas,
+    count_unknown,
     end_run,
     forget_checkpoint,
     fork_branch,
@@ -208,6 +209,10 @@ PLANS: list[tuple[str, Callable[[], Any], Any]] = [
             **TOTALS, "status": "failed", "now_ms": 9, "resumable": 1, "error_code": "CODE", "error_message": "why",
             "result_text": None,
         },), refusal="STEERED"),
+    ),
+    (
+        "count_unknown", lambda: count_unknown(IDS, at_least=3, more=2),
+        Op("run_count_unknown", ({**RUN, "at_least": 3, "more": 2},)),
     ),
     ("forget_checkpoint", lambda: forget_checkpoint(IDS), Op("run_forget_checkpoint", ({"session_pk": 2},))),
 ]  # fmt: skip

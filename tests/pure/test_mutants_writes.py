@@ -206,6 +206,17 @@ CASES: dict[str, tuple[str, dict[str, Any], Changes]] = {
             **{("delta", packed(RUN, n)): None for n in range(4)},
         },
     ),
+    "run_count_unknown": (
+        "UPDATE run SET requests_without_usage = 3", {"run_pk": RUN, "fence": FENCE, "at_least": 5, "more": 2},
+        {("run", RUN): {"requests_without_usage": 7}},
+    ),
+    "run_count_unknown, fewer than known": (
+        "UPDATE run SET requests_without_usage = 3", {"run_pk": RUN, "fence": FENCE, "at_least": 2, "more": 0}, {},
+    ),
+    "run_count_unknown, under a new claim": (
+        "UPDATE session SET fence = 9", {"run_pk": RUN, "fence": 9, "at_least": 0, "more": 0},
+        {("run", RUN): {"fence": 9}},
+    ),
     "trace_append": (
         "", {"session_pk": B, "run_pk": RUN, "fence": FENCE, "ts_ms": 9, "kind": "k", "name": "n", "payload": "{}"},
         {

@@ -39,7 +39,7 @@ def compact_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
         world.station.enter(ids)
         done = None
         if last is not None and not log.is_compacted:
-            done = yield from _compact(order, log, replace(ids, run_id=last.run_id), world)
+            done = yield from _compact(order, log, replace(ids, run_id=last.run_id, run_pk=last.run_pk), world)
         if done is None:
             yield from Commit(Plan((writes.release(ids),)))
             done = Compaction(len(log.transcript), len(log.transcript), "")
@@ -53,6 +53,8 @@ def _compact(order: Order, log: Log, ids: RunIds, world: RunWorld) -> Flow[Compa
     ledger.stream = replace(ids, run_pk=-ids.session_pk)
     tokens = estimate(order.setup, log.transcript.bytes, len(tool_schemas(order.setup)))
     done = yield from Compactor(ledger).compact("request", tokens)
+    if ledger.failed_requests:
+        ledger.also(writes.count_unknown(ids, more=ledger.failed_requests))
     if isinstance(done, Compaction):
         ledger.also(writes.release(ids))
         ledger.protect()
