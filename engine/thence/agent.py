@@ -12,7 +12,7 @@ from .canonical import Json, check_text
 from .chat import Model
 from .diagnosis import Diagnosis
 from .effects import Flow
-from .errors import SessionClosed, SessionConfiguration
+from .errors import SessionClosed
 from .host import operations as ops
 from .host.accounting import session_usage
 from .host.core import AgentCore, new_owner
@@ -30,7 +30,7 @@ from .host.spawned import Recovered
 from .host.toolkit import Tool, collect
 from .identity import check_tags
 from .models.resolve import resolve_model
-from .options import check_settings, choose, choose_for
+from .options import check_bool, check_chooser, check_db, check_settings, choose, choose_for
 from .results import Passivated
 from .runs import SessionInfo, SessionUsage
 from .session import Session
@@ -47,7 +47,7 @@ class _AgentBase:
 
     Args:
         db: path of the database file, made with mode 0600 when it is not there; None keeps all in memory (one process,
-            nothing survives it).
+            nothing survives it). SQLite's own ``":memory:"`` and ``file:`` addresses are refused.
         model: a model object, or ``"openai:NAME"`` or ``"local"``; without one, sessions can be read but not run.
         tools: exactly these callables; ``workspace_tools()`` gives the built-in ones.
         instructions: the system message.
@@ -75,14 +75,10 @@ class _AgentBase:
         durability: Durability = "power",
         allow_network_fs: bool = False,
     ) -> None:
-        if db is not None and not isinstance(db, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"'db' must be a path or None, not {type(db).__name__}")
         if not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"'instructions' must be a string, not {type(instructions).__name__}")
-        if db is not None and (not str(db).strip() or "\0" in str(db)):
-            raise SessionConfiguration("db", "must be a path; None keeps all in memory")
-        if db is not None:
-            check_text(str(db), "db")
+        check_db(db)
+        check_bool("allow_network_fs", allow_network_fs)
         if not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"'tools' must be an iterable of callables, not {type(tools).__name__}")
         chosen = None if model is None else resolve_model(model)
@@ -123,7 +119,7 @@ class _AgentBase:
 
     def _check_open(self) -> None:
         if self._core.closed:
-            raise SessionClosed("<agent>")
+            raise SessionClosed(None)
 
 
 class Agent(_AgentBase):
@@ -197,7 +193,11 @@ class Agent(_AgentBase):
 
         Returns:
             One entry a run: its result, or the error that stopped it. An error of one does not keep the others.
+
+        Raises:
+            TypeError: ``options`` cannot be called.
         """
+        check_chooser(options)
         found = self._do(interrupted(self._core))
         return [self._recover(session_id, run_id, options) for session_id, run_id in found]
 
@@ -269,6 +269,7 @@ class AsyncAgent(_AgentBase):
 
     async def recover(self, options: Callable[[str], SessionOptions] | None = None) -> list[Recovered]:
         """See :meth:`Agent.recover`."""
+        check_chooser(options)
         found = await self._do(interrupted(self._core))
         return [await self._recover(session_id, run_id, options) for session_id, run_id in found]
 

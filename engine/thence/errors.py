@@ -81,8 +81,8 @@ class SessionClosed(ThenceError):
 
     code = "SESSION_CLOSED"
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session '{session_id}' is closed")
+    def __init__(self, session_id: str | None) -> None:
+        super().__init__("The agent is closed" if session_id is None else f"Session '{session_id}' is closed")
 
 
 class SessionConfiguration(ThenceError, ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 from .canonical import Json, check_text, dumps
@@ -113,6 +114,40 @@ def check_options(options: object) -> SessionOptions:
     if not isinstance(options, SessionOptions):
         raise TypeError(f"options must be SessionOptions, not {type(options).__name__}")
     return options
+
+
+def check_chooser(options: object) -> None:
+    """Raises TypeError for what gives no session its options."""
+    if options is not None and not callable(options):
+        raise TypeError(f"'options' must be a callable of a session id, or None, not {type(options).__name__}")
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raises TypeError for anything but True and False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"'{name}' must be True or False, not {type(value).__name__}")
+
+
+def check_db(db: object) -> None:
+    """Refuse what is no path, and what SQLite itself would not take for one.
+
+    Raises:
+        TypeError: another type.
+        SessionConfiguration: ``db``: blank, with NUL, ``:memory:`` or an address.
+        ValueError: a lone surrogate.
+    """
+    if db is None:
+        return
+    if not isinstance(db, str | Path):
+        raise TypeError(f"'db' must be a path or None, not {type(db).__name__}")
+    text = str(db)
+    if not text.strip() or "\0" in text:
+        raise SessionConfiguration("db", "must be a path; None keeps all in memory")
+    if text.strip().lower() == ":memory:":
+        raise SessionConfiguration("db", "':memory:' would be a file of that name: give None to keep all in memory")
+    if text.lower().startswith("file:"):
+        raise SessionConfiguration("db", "SQLite addresses ('file:...') are not supported: give a path")
+    check_text(text, "db")
 
 
 def check_permissions(value: object) -> PermissionPolicy | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,17 +33,31 @@ def star(*args: str) -> str:
     return "".join(args)
 
 
+class Named:
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def stream(self, request: Any) -> Any: ...
+
+
 AGENT: dict[str, tuple[dict[str, Any], Any, str]] = {
     "db: a number": ({"db": 5}, TypeError, "'db'"),
     "db: bytes": ({"db": b"a.db"}, TypeError, "'db'"),
     "db: blank": ({"db": "  "}, ValueError, "'db'"),
     "db: empty": ({"db": ""}, ValueError, "'db'"),
     "db: NUL": ({"db": "a\0b"}, ValueError, "'db'"),
+    "db: SQLite's memory": ({"db": ":memory:"}, ValueError, "'db'.*give None"),
+    "db: SQLite's memory as a path": ({"db": Path(":memory:")}, ValueError, "'db'.*give None"),
+    "db: an address": ({"db": "file:a.db?mode=ro"}, ValueError, "'db'.*not supported"),
+    "db: an address in memory": ({"db": "FILE::memory:?cache=shared"}, ValueError, "'db'.*not supported"),
     "db: lone surrogate": ({"db": LONE}, ValueError, "'db'"),
     "model: a number": ({"model": 5}, TypeError, "model"),
     "model: a class": ({"model": object}, TypeError, "model"),
     "model: unknown name": ({"model": "nonsense"}, ValueError, "nonsense"),
     "model: blank": ({"model": " "}, ValueError, "model"),
+    "model: a name that is a number": ({"model": Named(5)}, TypeError, "'name'.*int"),
+    "model: no name": ({"model": Named(None)}, TypeError, "'name'.*NoneType"),
+    "model: a name with a lone surrogate": ({"model": Named(LONE)}, ValueError, "surrogate"),
     "tools: a number": ({"tools": 5}, TypeError, "tools"),
     "tools: a name": ({"tools": "one"}, (TypeError, ToolError), "tool"),
     "tools: not callable": ({"tools": [5]}, (TypeError, ToolError), "tool|callable"),
@@ -62,6 +77,8 @@ AGENT: dict[str, tuple[dict[str, Any], Any, str]] = {
     "settings: deep": ({"model_settings": {"x": nested(201)}}, ValueError, "'model_settings'.*deep"),
     "settings: lone surrogate": ({"model_settings": {"x": LONE}}, ValueError, "'model_settings'.*surrogate"),
     "host_env: a number": ({"host_env": 5}, TypeError, "host_env"),
+    "allow_network_fs: a text": ({"allow_network_fs": "yes"}, TypeError, "'allow_network_fs'"),
+    "allow_network_fs: a number": ({"allow_network_fs": 1}, TypeError, "'allow_network_fs'"),
     "durability: unknown": ({"durability": "none"}, ValueError, "durability"),
     "durability: a number": ({"durability": 5}, (ValueError, TypeError), "durability"),
     "unknown keyword": ({"modell": "x"}, TypeError, "modell"),

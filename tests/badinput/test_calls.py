@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thence import SessionNotFound, ThenceError
+from thence import SessionClosed, SessionNotFound, SessionOptions, ThenceError
 from thence.testing import ScriptedModel, reply
 
 from .kit import LONE, NAN, Face, nested, photograph
@@ -41,6 +41,10 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], Any, str]] = {
     "stream: lone surrogate": (lambda a, s: s.stream(LONE), ValueError, "'prompt'.*surrogate"),
     "facts: a text": (lambda a, s: s.facts("1"), TypeError, "'after_seq'"),
     "facts: negative": (lambda a, s: s.facts(-1), ValueError, "'after_seq'"),
+    "facts: huge": (lambda a, s: s.facts(10**30), ValueError, "'after_seq'"),
+    "recover: a number": (lambda a, s: a.recover(5), TypeError, "'options'.*callable"),
+    "recover: options": (lambda a, s: a.recover(SessionOptions()), TypeError, "'options'.*callable"),
+    "resume: options": (lambda a, s: a.resume_session("s", {}), TypeError, "SessionOptions"),
     "facts: a bool": (lambda a, s: s.facts(True), TypeError, "'after_seq'"),
     "facts: NaN": (lambda a, s: s.facts(NAN), TypeError, "'after_seq'"),
     "snapshot: a number": (lambda a, s: s.run_snapshot(5), TypeError, "'run_id'"),
@@ -133,8 +137,7 @@ def test_what_is_closed_says_so(face: Face, used):
     assert session.is_closed
     assert session.session_id == "s"
     face.do(agent.close)
-    with pytest.raises(ThenceError, match="closed"):
-        face.do(lambda: agent.session("/w"))
-    with pytest.raises(ThenceError, match="closed"):
-        face.do(agent.list_sessions)
+    for refused in (lambda: agent.session("/w"), agent.list_sessions, agent.recover, lambda: agent.resume_session("s")):
+        with pytest.raises(SessionClosed, match="agent is closed"):
+            face.do(refused)
     assert photograph(used) == before

@@ -144,8 +144,8 @@ def list_facts(core: SessionCore, after_seq: int) -> Flow[list[Fact]]:
     """Facts of the live branch after a seq, in order."""
     if isinstance(after_seq, bool) or not isinstance(after_seq, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("'after_seq' must be an integer")
-    if after_seq < 0:
-        raise ValueError("'after_seq' must not be negative")
+    if not 0 <= after_seq < 2**63:
+        raise ValueError("'after_seq' must be a seq, or 0 to start at the first fact")
     row = yield from Read(reads.session(core.session_id))
     found: list[Fact] = []
     # The hash of the fact before the first is not known: only from there on is the chain checked.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..canonical import check_text
 from ..chat import AsyncModel, Model, SyncModel
 from ..errors import ModelError
 
@@ -16,12 +17,13 @@ def resolve_model(spec: Model | str) -> Model:
             server from the environment); or ``"local"``.
 
     Raises:
-        TypeError: neither a text nor a model.
-        ValueError: a text of another form.
+        TypeError: neither a text nor a model, or a model whose name is none.
+        ValueError: a text of another form, or a name with a lone surrogate.
         ModelError: ``configuration``: the provider's extra or key is missing, or the provider is not available yet.
     """
     if not isinstance(spec, str):
         if isinstance(spec, SyncModel | AsyncModel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            _check_name(spec.name)
             return spec
         raise TypeError(f"model must be {_FORMS}, not a {type(spec).__name__}")
     provider, _, name = spec.partition(":")
@@ -40,3 +42,9 @@ def resolve_model(spec: Model | str) -> Model:
             retryable=False,
         )
     raise ValueError(f"model must be {_FORMS}, not {spec!r}")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a model's 'name' must be a string, not {type(name).__name__}")
+    check_text(name, "name")
