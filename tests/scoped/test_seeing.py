@@ -157,7 +157,8 @@ async def test_an_option_that_says_another_tag_is_refused_by_its_name(world: Wor
     await tenant.session("/w", SessionOptions(session_id="own"))
     before = rows(world)
     for session_id in ("own", "new"):
-        options = SessionOptions(session_id=session_id, **{name: "other"})
+        options = SessionOptions(session_id=session_id)
+        setattr(options, name, "other")
         attempts = [tenant.session("/elsewhere", options), tenant.resume_session(session_id, options)]
         for attempt in attempts:
             with pytest.raises(SessionConfiguration) as error:
