@@ -106,7 +106,7 @@ CODES = {
     "ContextOverflow": "CONTEXT_OVERFLOW", "ModelError": "LLM_ERROR", "ToolError": "TOOL_ERROR",
     "StoreError": "STORE_ERROR", "DiskFull": "DISK_FULL", "FileReplaced": "FILE_REPLACED",
     "OwnershipLost": "OWNERSHIP_LOST", "SchemaChanged": "SCHEMA_CHANGED",
-    "GateClosed": "COMPLETION_GATE",
+    "GateClosed": "COMPLETION_GATE", "OutputInvalid": "OUTPUT_INVALID",
 }  # fmt: skip
 
 

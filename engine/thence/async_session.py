@@ -49,33 +49,45 @@ class AsyncSession(SessionBase):
         return await finish_soon(self._core, self._core.within_scope(flow))
 
     async def send(
-        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+        self,
+        prompt: str,
+        *,
+        run_id: str | None = None,
+        output_type: Any = None,
+        on_interrupted: OnInterrupted | None = None,
     ) -> SendResult:
         """See :meth:`Session.send`. Cancelling the task interrupts the run, which can be resumed."""
-        running = AsyncRunning(self._core, self._turn(prompt, run_id, on_interrupted))
+        running = AsyncRunning(self._core, self._turn(prompt, run_id, output_type, on_interrupted))
         await running.start(nothing)
-        return result_of(await running.join())
+        return result_of(await running.join(), running.assignment.output)
 
     def stream(
-        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+        self,
+        prompt: str,
+        *,
+        run_id: str | None = None,
+        output_type: Any = None,
+        on_interrupted: OnInterrupted | None = None,
     ) -> AsyncRunStream:
         """See :meth:`Session.stream`. The run starts with the first step of the iteration."""
-        running = AsyncRunning(self._core, self._turn(prompt, run_id, on_interrupted), streaming=True)
+        running = AsyncRunning(self._core, self._turn(prompt, run_id, output_type, on_interrupted), streaming=True)
         return AsyncRunStream(running, self._do)
 
-    async def resume_run(self, id: str, *, run_id: str | None = None) -> SendResult:
+    async def resume_run(self, id: str, *, run_id: str | None = None, output_type: Any = None) -> SendResult:
         """See :meth:`Session.resume_run`."""
-        running = AsyncRunning(self._core, self._recovery(id, run_id))
+        running = AsyncRunning(self._core, self._recovery(id, run_id, output_type))
         await running.start(nothing)
-        return result_of(await running.join())
+        return result_of(await running.join(), running.assignment.output)
 
-    async def spawn_run_with_id(self, run_id: str, prompt: str) -> AsyncSpawnedRun:
+    async def spawn_run_with_id(self, run_id: str, prompt: str, *, output_type: Any = None) -> AsyncSpawnedRun:
         """See :meth:`Session.spawn_run_with_id`."""
-        return await self._spawn(self._turn(prompt, run_id, "raise"))
+        return await self._spawn(self._turn(prompt, run_id, output_type, "raise"))
 
-    async def spawn_recovery_with_run_id(self, checkpoint_run_id: str, run_id: str) -> AsyncSpawnedRun:
+    async def spawn_recovery_with_run_id(
+        self, checkpoint_run_id: str, run_id: str, *, output_type: Any = None
+    ) -> AsyncSpawnedRun:
         """See :meth:`Session.spawn_recovery_with_run_id`."""
-        return await self._spawn(self._recovery(checkpoint_run_id, run_id))
+        return await self._spawn(self._recovery(checkpoint_run_id, run_id, output_type))
 
     async def _spawn(self, assignment: Assignment) -> AsyncSpawnedRun:
         core = self._core
@@ -88,10 +100,10 @@ class AsyncSession(SessionBase):
         return AsyncSpawnedRun(run, running.was_replayed, lambda: self._join(running))
 
     async def _join(self, running: AsyncRunning) -> SendResult:
-        return result_of(await running.join(leaving=False))
+        return result_of(await running.join(leaving=False), running.assignment.output)
 
     async def _wait_for(self, assignment: Assignment) -> SendResult:
-        return result_of(await self._do(recovering.await_run(self._core, assignment)))
+        return result_of(await self._do(recovering.await_run(self._core, assignment)), assignment.output)
 
     async def compact(self) -> Compaction:
         """See :meth:`Session.compact`."""

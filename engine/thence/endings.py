@@ -30,7 +30,8 @@ Status: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended in this process. ``error`` is what the caller is told of a failed or interrupted one."""
+    """How a run ended in this process. ``error`` is what the caller is told of a failed or interrupted one;
+    ``of_earlier``: it is the run before, which was resumed first, and the caller's own did not begin."""
 
     status: Status
     run_id: str
@@ -41,6 +42,7 @@ class Outcome:
     replayed: bool = False
     waits: tuple[Wait, ...] = ()
     compaction: Compaction | None = None
+    of_earlier: bool = False
 
 
 class Endings:

@@ -189,6 +189,23 @@ class WaitError(ThenceError):
         self.code = code
 
 
+class OutputInvalid(ThenceError):
+    """The run completed, and its answer is no value of the ``output_type`` that the caller gave (§1).
+
+    Nothing is lost: ``text`` is the answer, which the log holds as it is. ``problems`` say what is wrong, in words that
+    a model understands too: sending them as the next prompt is how to ask again.
+    """
+
+    code = "OUTPUT_INVALID"
+
+    def __init__(self, run_id: str, text: str, problems: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the answer of run '{run_id}' does not fit its output type: {'; '.join(problems)}", run_id=run_id
+        )
+        self.text = text
+        self.problems = problems
+
+
 class GateClosed(RunFailed):
     """The turn changed the workspace, and its changes were neither verified nor waived (§5). Always resumable.
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from . import writes
 from .budget import GuardDecision
-from .canonical import Json, dumps
+from .canonical import Json, dumps, dumps_checked
 from .chat import ToolSpec
 from .effects import Commit, Flow, Now
 from .events import NewEvent
@@ -49,7 +49,8 @@ class Setup:
 
 def estimate(setup: Setup, transcript_bytes: int, tool_bytes: int) -> int:
     """Tokens of the next request, roughly: a quarter of its bytes (§5)."""
-    return (transcript_bytes + len(setup.instructions.encode()) + tool_bytes + 3) // 4
+    wanted = 0 if setup.output_schema is None else len(dumps_checked(setup.output_schema).encode())
+    return (transcript_bytes + len(setup.instructions.encode()) + tool_bytes + wanted + 3) // 4
 
 
 def tool_schemas(setup: Setup) -> bytes:

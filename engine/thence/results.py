@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
+from .canonical import Json
 from .chat import Usage
 from .compaction import Compaction
 from .endings import Outcome
@@ -22,6 +23,9 @@ class SendResult:
         tool_calls_count: calls that were executed, failed ones included and refused ones not.
         waits: what a parked run waits for; answered, it goes on with ``resume_run``.
         replayed: the run had ended before; its recorded outcome is given again and nothing was called.
+        output: the answer as a value of the ``output_type`` that this call was given. None without one, and unless the
+            run has completed.
+        output_json: the same as the JSON that the model said; it stands for ``output`` in :meth:`to_dict`.
     """
 
     text: str
@@ -31,10 +35,22 @@ class SendResult:
     tool_calls_count: int
     replayed: bool = False
     waits: tuple[Wait, ...] = ()
+    output: Any = field(default=None, hash=False)
+    output_json: Json = field(default=None, hash=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
-        return asdict(self)
+        found = asdict(replace(self, output=None))
+        found["output"] = found.pop("output_json")
+        return found
+
+
+class Reader(Protocol):
+    """What makes a value of an answer's text."""
+
+    def read(self, run_id: str, text: str) -> tuple[Any, Json]:
+        """The value, and the same as JSON. Raises OutputInvalid."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +73,15 @@ class Passivated:
         return asdict(self)
 
 
-def result_of(outcome: Outcome) -> SendResult:
-    """The public value of an outcome that is no error."""
+def result_of(outcome: Outcome, output: Reader | None = None) -> SendResult:
+    """The public value of an outcome that is no error.
+
+    Raises:
+        OutputInvalid: the run completed, and ``output`` cannot read its answer.
+    """
+    value, said = None, None
+    if output is not None and outcome.status == "completed" and not outcome.of_earlier:
+        value, said = output.read(outcome.run_id, outcome.text)
     return SendResult(
         outcome.text,
         outcome.run_id,
@@ -67,6 +90,8 @@ def result_of(outcome: Outcome) -> SendResult:
         outcome.tool_calls_count,
         outcome.replayed,
         outcome.waits,
+        value,
+        said,
     )
 
 

@@ -37,40 +37,54 @@ class Session(SessionViews):
         return finish(self._core, self._core.within_scope(flow))
 
     def send(
-        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+        self,
+        prompt: str,
+        *,
+        run_id: str | None = None,
+        output_type: Any = None,
+        on_interrupted: OnInterrupted | None = None,
     ) -> SendResult:
         """Run one turn to its end, or until the world must answer first: then ``status`` is ``parked`` (§1, §5, §10).
 
         Args:
             prompt: what the user says; not blank, at most 16 MiB of UTF-8.
-            run_id: an id of the caller's own. The same id and prompt again give that run's outcome; nothing is started.
+            run_id: an id of the caller's own. The same id and input again give that run's outcome; nothing is started.
+            output_type: what the answer is to be: a pydantic model, a dataclass, ``list[int]``, ... The model is given
+                its JSON Schema, and ``output`` of the result is the value. ``str`` is the text as it is.
             on_interrupted: when the last run was interrupted: ``raise``, ``resume`` it first, or ``settle`` it and go
                 on. Default: the session's option.
 
         Raises:
-            ValueError, TypeError: the prompt, before anything is written.
+            ValueError, TypeError: an argument, before anything is written.
+            OutputInvalid: the run has completed, and its answer is no value of ``output_type``.
             SessionBusy: another operation is active on the session, in whatever process.
             SessionClosed: after close.
             RunInterrupted: the last run was interrupted, or this one was.
-            RunIdentityConflict: ``run_id`` is bound to another prompt or session.
+            RunIdentityConflict: ``run_id`` is bound to another input or session.
             BudgetExhausted, RunFailed: the run failed; ``resumable`` says whether its turn is still open.
             StoreError: the file could not be written; nothing that was not acknowledged is claimed to be there.
         """
-        running = SyncRunning(self._core, self._turn(prompt, run_id, on_interrupted))
+        running = SyncRunning(self._core, self._turn(prompt, run_id, output_type, on_interrupted))
         running.start(nothing)
-        return result_of(running.join())
+        return result_of(running.join(), running.assignment.output)
 
     def stream(
-        self, prompt: str, *, run_id: str | None = None, on_interrupted: OnInterrupted | None = None
+        self,
+        prompt: str,
+        *,
+        run_id: str | None = None,
+        output_type: Any = None,
+        on_interrupted: OnInterrupted | None = None,
     ) -> RunStream:
         """Start one turn and iterate over its events as they happen; arguments and errors as :meth:`send`.
 
-        A broken provider stream is tried at most once more. Leaving the iteration early interrupts the run.
+        A broken provider stream is tried at most once more. Leaving the iteration early interrupts the run. Only the
+        stream's ``result`` has the ``output``, and raises OutputInvalid.
         """
-        running = SyncRunning(self._core, self._turn(prompt, run_id, on_interrupted), streaming=True)
+        running = SyncRunning(self._core, self._turn(prompt, run_id, output_type, on_interrupted), streaming=True)
         return RunStream(running, self._do)
 
-    def resume_run(self, id: str, *, run_id: str | None = None) -> SendResult:
+    def resume_run(self, id: str, *, run_id: str | None = None, output_type: Any = None) -> SendResult:
         """Go on with an interrupted or failed run, as a new run from its newest durable fact; a parked run goes on as
         itself once its waits are answered (§7).
 
@@ -80,42 +94,44 @@ class Session(SessionViews):
         Args:
             id: the run to resume; an id the file does not know means the session's last turn.
             run_id: an id of the caller's own for the new run; the same again gives that run's outcome.
+            output_type: as in :meth:`send`; the file has the schema, not the type. Without it the model is asked for
+                the same as before, and ``output`` is None.
 
         Raises:
             SessionError: ``no loop checkpoint found for run '<id>'``: there is nothing to resume.
             SessionBusy: another operation is active, or somebody else resumed the run first.
             RunFailed: the turn had failed; its recorded error again.
         """
-        running = SyncRunning(self._core, self._recovery(id, run_id))
+        running = SyncRunning(self._core, self._recovery(id, run_id, output_type))
         running.start(nothing)
-        return result_of(running.join())
+        return result_of(running.join(), running.assignment.output)
 
-    def spawn_run_with_id(self, run_id: str, prompt: str) -> SpawnedRun:
+    def spawn_run_with_id(self, run_id: str, prompt: str, *, output_type: Any = None) -> SpawnedRun:
         """Start a turn under the caller's id and return once the run is in the file, to stay (§7).
 
-        The same id and prompt again: the run that is there, whatever its state; nothing is started.
+        The same id and input again: the run that is there, whatever its state; nothing is started.
 
         Raises:
-            RunIdentityConflict: the id is bound to another prompt or session.
+            RunIdentityConflict: the id is bound to another input or session.
         """
-        return self._spawn(self._turn(prompt, run_id, "raise"))
+        return self._spawn(self._turn(prompt, run_id, output_type, "raise"))
 
-    def spawn_recovery_with_run_id(self, checkpoint_run_id: str, run_id: str) -> SpawnedRun:
+    def spawn_recovery_with_run_id(self, checkpoint_run_id: str, run_id: str, *, output_type: Any = None) -> SpawnedRun:
         """Start :meth:`resume_run` under the caller's id and return once the new run is in the file (§7)."""
-        return self._spawn(self._recovery(checkpoint_run_id, run_id))
+        return self._spawn(self._recovery(checkpoint_run_id, run_id, output_type))
 
     def _spawn(self, assignment: Assignment) -> SpawnedRun:
         core = self._core
         known = self._do(recovering.known_run(core, assignment))
         if known is not None:
             return SpawnedRun(known, True, lambda: self._wait_for(assignment))
-        running = SyncRunning(core, assignment)
+        running, output = SyncRunning(core, assignment), assignment.output
         running.start_and_begin()
         run = self._do(recovering.must_run(core, assignment))
-        return SpawnedRun(run, running.was_replayed, lambda: result_of(running.join(leaving=False)))
+        return SpawnedRun(run, running.was_replayed, lambda: result_of(running.join(leaving=False), output))
 
     def _wait_for(self, assignment: Assignment) -> SendResult:
-        return result_of(self._do(recovering.await_run(self._core, assignment)))
+        return result_of(self._do(recovering.await_run(self._core, assignment)), assignment.output)
 
     def compact(self) -> Compaction:
         """Have the model summarise the older part of the conversation, which goes on with that in its place (§5).

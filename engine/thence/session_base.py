@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .errors import SessionConfiguration
 from .hooking import Hook, HookContext, Matcher, check_hook
 from .host.admitting import Assignment
 from .host.core import SessionCore, check_prompt
 from .host.operations import check_cursor
+from .host.output_type import check_output_type
 from .host.tailing import Tail
 from .identity import check_id
 from .limits import check_limit
@@ -140,14 +142,16 @@ class SessionBase:
             after_sequence,
         )
 
-    def _turn(self, prompt: str, run_id: str | None, on_interrupted: OnInterrupted | None) -> Assignment:
+    def _turn(
+        self, prompt: str, run_id: str | None, output_type: Any, on_interrupted: OnInterrupted | None
+    ) -> Assignment:
         choice = self._core.on_interrupted if on_interrupted is None else check_on_interrupted(on_interrupted)
         name = None if run_id is None else check_id(run_id, "run_id")
-        return Assignment(check_prompt(prompt), choice, name)
+        return Assignment(check_prompt(prompt), choice, name, output=check_output_type(output_type))
 
-    def _recovery(self, id: str, run_id: str | None) -> Assignment:
+    def _recovery(self, id: str, run_id: str | None, output_type: Any) -> Assignment:
         name = None if run_id is None else check_id(run_id, "run_id")
-        return Assignment(run_id=name, resume=check_id(id, "id"))
+        return Assignment(run_id=name, resume=check_id(id, "id"), output=check_output_type(output_type))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session_id!r}{' closed' if self.is_closed else ''}>"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from .. import reads, sessions, writes
+from ..canonical import Json, dumps, loads_stored, sha256_hex
 from ..effects import Commit, Flow, Read
 from ..endings import Outcome
 from ..errors import SessionBusy, SessionNotFound, StoreError, ThenceError
@@ -18,6 +20,7 @@ from ..session_options import OnInterrupted
 from ..writes import Head, RunIds
 from .core import SessionCore
 from .loading import catch_up
+from .output_type import OutputType
 from .world import RunWorld
 
 UNWRITABLE = "the file cannot hold what was to be written, and nothing of it is there; this is a fault of thence itself"
@@ -27,7 +30,8 @@ UNWRITABLE = "the file cannot hold what was to be written, and nothing of it is 
 class Order:
     """What an operation needs to know. ``log`` is the session's, kept between operations; None reads it from the file.
 
-    ``run_id`` is one that the caller gave; otherwise ``new_run_id`` draws one.
+    ``run_id`` is one that the caller gave; otherwise ``new_run_id`` draws one. The output schema in ``setup`` is the
+    caller's own: that of a run that is resumed is in the log.
     """
 
     session_id: str
@@ -46,12 +50,17 @@ class Order:
     stopping: Callable[[], bool] = bool
     scope: Scope = field(default_factory=Scope)
 
+    @property
+    def input_sha256(self) -> str:
+        """What a run id of the caller's is bound to (§7)."""
+        return input_digest(self.prompt, self.setup.output_schema)
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What an operation is to do: a turn for ``prompt``, or going on with ``resume``, or to ``compact``.
 
-    ``run_id`` is that of the run, if the caller gave one.
+    ``run_id`` is that of the run, if the caller gave one; ``output`` is what its answer is to be.
     """
 
     prompt: str = ""
@@ -59,6 +68,26 @@ class Assignment:
     run_id: str | None = None
     resume: str | None = None
     compact: bool = False
+    output: OutputType | None = None
+
+    @property
+    def input_sha256(self) -> str:
+        """What its run id is bound to (§7)."""
+        prompt = self.prompt if self.resume is None else resume_prompt(self.resume)
+        return input_digest(prompt, None if self.output is None else self.output.schema)
+
+
+def resume_prompt(run_id: str) -> str:
+    """The input of a recovery, as run rows and run identities record it."""
+    return f"<resume run={run_id}>"
+
+
+def input_digest(prompt: str, schema: Mapping[str, Json] | None) -> str:
+    """SHA-256 of a run's whole input, in hexadecimal. Without an output schema that of the prompt alone."""
+    if schema is None:
+        return sha256_hex(prompt)
+    # A byte that UTF-8 does not have keeps the two apart, and both from any prompt.
+    return hashlib.sha256(b"\xff" + dumps(schema).encode() + b"\xff" + prompt.encode()).hexdigest()
 
 
 def make_order(
@@ -74,6 +103,9 @@ def make_order(
     ``admitted``: the caller is the session's live operation here, so no claim of this process is anybody else's.
     """
     agent = core.agent
+    setup = setup or core.setup(streaming=False)
+    if assignment.output is not None:
+        setup = replace(setup, output_schema=assignment.output.schema)
 
     def owner_alive(owner: str) -> bool:
         return not (admitted and owner == agent.store.owner) and agent.owner_alive(owner, core.session_id)
@@ -83,7 +115,7 @@ def make_order(
         owner=core.agent.store.owner,
         owner_alive=owner_alive,
         new_run_id=lambda: f"run-{core.env.new_id()}",
-        setup=setup or core.setup(streaming=False),
+        setup=setup,
         prompt=assignment.prompt,
         on_interrupted=assignment.on_interrupted,
         keep_log=core.keep_log,
@@ -144,6 +176,18 @@ def claim(order: Order, *, force: bool = False) -> Flow[RunIds]:
         raise SessionBusy(order.session_id, holder=winner.owner if winner else None) from None
     fence, branch, seq, digest = returned[0][0]
     return RunIds(row.session_pk, order.session_id, branch, "", order.owner, fence, head=Head(seq, digest))
+
+
+def as_asked(order: Order, ids: RunIds, log: Log) -> Flow[Setup]:
+    """The order's setup, for a turn that goes on: unless the caller says otherwise, its answer is to be what whoever
+    began it wanted, as its requests so far said."""
+    config = log.state.config
+    if order.setup.output_schema is not None or config is None or config.output_sha256 is None:
+        return order.setup
+    schema = yield from Read(reads.blob(ids.session_pk, config.output_sha256))
+    if schema is None:
+        raise StoreError(f"the output schema of session '{ids.session_id}' is not in the file; {RESTORE}")
+    return replace(order.setup, output_schema=loads_stored(schema.decode()))
 
 
 def give_back(ids: RunIds) -> Flow[None]:

@@ -20,7 +20,7 @@ from ..runs import Run
 from ..turn import Turn
 from ..waits import Wait
 from ..writes import RunIds
-from .admitting import Order, give_back
+from .admitting import Order, as_asked, give_back
 from .core import AgentCore, SessionCore
 from .hooks import Hooks
 from .scoping import all_seen
@@ -56,7 +56,7 @@ def wake(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) ->
     world.station.next_sequence = parked.next_event
     if order.begun is not None:
         order.begun()
-    turn = Turn(ids, log, order.setup, world)
+    turn = Turn(ids, log, (yield from as_asked(order, ids, log)), world)
     turn.ledger.failed_requests = parked.without_usage - log.state.without_usage
     turn.rounds.adopt((yield from Read(inflight.calls_in_flight(ids.session_pk))))
     return (yield from turn.run())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import reads
-from ..canonical import sha256_hex
 from ..effects import Flow, Now, Read
 from ..endings import Outcome
 from ..errors import RunFailed, RunIdentityConflict
@@ -13,7 +12,7 @@ from ..waits import answered_runs
 from .admitting import Assignment, make_order
 from .core import AgentCore, SessionCore
 from .operations import run_snapshot
-from .resuming import recorded_outcome, replay_of, resume_prompt
+from .resuming import recorded_outcome, replay_of
 from .scoping import all_seen
 
 
@@ -29,8 +28,7 @@ def known_run(core: SessionCore, assignment: Assignment) -> Flow[Run | None]:
     identity = yield from Read(reads.run_identity(run_id))
     if identity is None:
         return None
-    prompt = assignment.prompt if assignment.resume is None else resume_prompt(assignment.resume)
-    if identity.session_id != core.session_id or identity.input_sha256 != sha256_hex(prompt):
+    if identity.session_id != core.session_id or identity.input_sha256 != assignment.input_sha256:
         raise RunIdentityConflict(run_id)
     return (yield from must_run(core, assignment))
 
@@ -53,8 +51,7 @@ def must_run(core: SessionCore, assignment: Assignment) -> Flow[Run]:
 
 def await_run(core: SessionCore, assignment: Assignment) -> Flow[Outcome]:
     """The outcome of the run that has the assignment's id, once it has ended."""
-    prompt = assignment.prompt if assignment.resume is None else resume_prompt(assignment.resume)
-    outcome = yield from replay_of(make_order(core, assignment), sha256_hex(prompt))
+    outcome = yield from replay_of(make_order(core, assignment), assignment.input_sha256)
     if outcome is None:
         raise RunIdentityConflict(assignment.run_id or "")
     return outcome

@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 
 from .. import inflight, reads, waits, writes
-from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import (
@@ -35,7 +34,7 @@ from ..runs import TERMINAL, Run
 from ..state import Phase, State
 from ..turn import Turn
 from ..writes import BEGINNING, SCHEMA_VERSION, Head, RunIds
-from .admitting import Order, operate
+from .admitting import Order, as_asked, operate, resume_prompt
 from .drive import Take
 from .env import distinct
 from .parking import parked_outcome, wake
@@ -55,7 +54,7 @@ def resume_flow(order: Order, world: RunWorld, run_id: str) -> Flow[Outcome]:
     """
     order = replace(order, prompt=resume_prompt(run_id))
     if order.run_id is not None and order.run_id != run_id:
-        known = yield from replay_of(order, sha256_hex(order.prompt))
+        known = yield from replay_of(order, order.input_sha256)
         if known is not None:
             return known
 
@@ -83,16 +82,11 @@ def once(order: Order, flow: Flow[Outcome]) -> Flow[Outcome]:
     except PlanRefused as refused:
         if refused.code != "RUN_EXISTS":
             raise
-        known = None if order.run_id is None else (yield from replay_of(order, sha256_hex(order.prompt)))
+        known = None if order.run_id is None else (yield from replay_of(order, order.input_sha256))
         if known is None:
             winner = yield from Read(reads.session(order.session_id))
             raise SessionBusy(order.session_id, holder=winner.owner if winner else None) from None
         return known
-
-
-def resume_prompt(run_id: str) -> str:
-    """The input of a recovery, as run rows and run identities record it."""
-    return f"<resume run={run_id}>"
 
 
 def _nothing_to_resume(order: Order, run_id: str) -> str:
@@ -133,7 +127,7 @@ def _go_on(order: Order, world: RunWorld, ids: RunIds, log: Log, last: LastRun) 
     world.station.enter(ids, keep_numbering=True, goes_on_from=last.run_pk)
     if order.begun is not None:
         order.begun()
-    turn = Turn(ids, log, order.setup, world)
+    turn = Turn(ids, log, (yield from as_asked(order, ids, log)), world)
     turn.rounds.adopt(calls)
     return (yield from turn.run())
 
@@ -152,7 +146,7 @@ def _begin(
             *writes.begin_run(
                 ids,
                 first_seq=log.head.seq + 1,
-                input_sha256=sha256_hex(order.prompt),
+                input_sha256=order.input_sha256,
                 prompt=order.prompt,
                 now_ms=now,
                 resumed_from=last.run_pk,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import inbox, inflight, reads, writes
-from ..canonical import sha256_hex
 from ..effects import Commit, Flow, Now, Read
 from ..endings import Outcome
 from ..errors import RunInterrupted, SessionBusy, SessionError
@@ -37,19 +36,20 @@ def send_flow(order: Order, world: RunWorld) -> Flow[Outcome]:
         ids = yield from _begin(order, ids, log, world)
         return (yield from Turn(ids, log, order.setup, world).run())
 
-    if order.run_id is not None and (known := (yield from replay_of(order, sha256_hex(order.prompt)))):
+    if order.run_id is not None and (known := (yield from replay_of(order, order.input_sha256))):
         return known
     try:
         return (yield from once(order, operate(order, world, body)))
     except RunInterrupted as interrupted:
         if order.on_interrupted != "resume" or interrupted.run_id is None:
             raise
-        earlier = yield from resume_flow(replace(order, run_id=None, begun=None), world, interrupted.run_id)
+        own = replace(order, run_id=None, begun=None, setup=replace(order.setup, output_schema=None))
+        earlier = yield from resume_flow(own, world, interrupted.run_id)
         order.log = None  # it goes on in another branch
     if earlier.status == "parked":
         raise SessionBusy(order.session_id, run_id=earlier.run_id, waits=tuple(w.id for w in earlier.waits))
     if earlier.status != "completed" or world.station.stopped is not None:
-        return earlier
+        return replace(earlier, of_earlier=True)
     return (yield from once(order, operate(order, world, body)))
 
 
@@ -76,7 +76,7 @@ def _begin(order: Order, ids: RunIds, log: Log, world: RunWorld) -> Flow[RunIds]
     now = yield from Now()
     facts, blobs = opening_facts(order.setup, log, order.prompt)
     run = writes.begin_run(
-        ids, first_seq=log.head.seq + 1, input_sha256=sha256_hex(order.prompt), prompt=order.prompt, now_ms=now
+        ids, first_seq=log.head.seq + 1, input_sha256=order.input_sha256, prompt=order.prompt, now_ms=now
     )
     ops, head, _ = writes.append(ids, log.head, facts, now)
     event = start_of_run(order.prompt)

@@ -104,7 +104,7 @@ def _schema_of(model: Callable[[], type[BaseModel]], label: str) -> Any:
     from pydantic.errors import PydanticUserError
 
     try:
-        return _tidy(model().model_json_schema())
+        return tidy(model().model_json_schema())
     except (PydanticUserError, TypeError, ValueError) as error:
         raise ToolError(f"{label}: no JSON Schema for its parameters: {str(error).splitlines()[0]}") from error
 
@@ -170,21 +170,24 @@ _SCHEMA_MAPS = ("properties", "$defs", "patternProperties", "dependentSchemas")
 _VALUES = ("default", "const", "enum", "examples", "example")
 
 
-def _tidy(schema: Any) -> Any:
-    """Drop the titles, which repeat the names; a *property* called ``title`` stays."""
+def tidy(schema: Any, *, close: bool = False) -> Any:
+    """Drop the titles, which repeat the names; a *property* called ``title`` stays. ``close``: an object that does not
+    say what else it takes takes nothing else."""
     if isinstance(schema, list):
-        return [_tidy(item) for item in cast("Iterable[Any]", schema)]
+        return [tidy(item, close=close) for item in cast("Iterable[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    tidy: dict[str, Any] = {}
+    tidied: dict[str, Any] = {}
     for key, value in cast("dict[str, Any]", schema).items():
         if key in _SCHEMA_MAPS:
-            tidy[key] = {name: _tidy(each) for name, each in value.items()}
+            tidied[key] = {name: tidy(each, close=close) for name, each in value.items()}
         elif key in _VALUES:
-            tidy[key] = value
+            tidied[key] = value
         elif key != "title":
-            tidy[key] = _tidy(value)
-    return tidy
+            tidied[key] = tidy(value, close=close)
+    if close and tidied.get("type") == "object" and "properties" in tidied:
+        tidied.setdefault("additionalProperties", False)
+    return tidied
 
 
 def _docstring(function: object, target: Any) -> str:

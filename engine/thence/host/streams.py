@@ -87,8 +87,8 @@ class RunStream(Iterator[Event]):
 
     @property
     def result(self) -> SendResult:
-        """How the run ended; waits for it. Raises the run's error."""
-        return result_of(self._running.join())
+        """How the run ended; waits for it. Raises the run's error, or OutputInvalid."""
+        return result_of(self._running.join(), self._running.assignment.output)
 
     def close(self) -> None:
         """Leave: interrupt the run if it is still going, and wait until it has let go of the session."""
@@ -167,9 +167,9 @@ class AsyncRunStream(AsyncIterator[Event]):
             self._from_file = await self._do(flow)
 
     async def result(self) -> SendResult:
-        """How the run ended; waits for it. Raises the run's error."""
+        """How the run ended; waits for it. Raises the run's error, or OutputInvalid."""
         await self._start()
-        return result_of(await self._running.join())
+        return result_of(await self._running.join(), self._running.assignment.output)
 
     async def aclose(self) -> None:
         """Leave: interrupt the run if it is still going, and wait until it has let go of the session."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..canonical import Json
 from ..chat import (
     AssistantMessage,
     Delta,
@@ -23,6 +24,7 @@ from ..chat import (
     usable_usage,
 )
 from ..errors import ModelError
+from .strict import is_strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +65,10 @@ def request_body(request: Request, default_model: str) -> dict[str, Any]:
             for tool in request.tools
         ]
     if request.output_schema is not None:
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "output", "schema": request.output_schema},
-        }
+        wanted: dict[str, Json] = {"name": "output", "schema": request.output_schema}
+        if is_strict(request.output_schema):
+            wanted["strict"] = True
+        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
     body.update(request.settings)
     if not request.tools:
         # Providers refuse a tool choice when no tools are offered, as after the round cap.

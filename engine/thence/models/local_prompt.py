@@ -70,6 +70,7 @@ def adapt(request: Request, *, budget_bytes: int, defaults: Mapping[str, Json]) 
         instructions=instructions,
         messages=tuple(shown),
         tools=tools if call_due else (),
+        output_schema=None if call_due else request.output_schema,
         settings={**defaults, **forced, **request.settings},
     )
 
