@@ -147,6 +147,9 @@ def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any
     took = "" if run.ended_ms is None else f", took {(run.ended_ms - run.created_ms) / 1000:.1f} s"
     usage = run.usage
     took_tokens = f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total"
+    tokens = tokens_text(took_tokens, usage, run.requests_without_usage)
+    if not run.is_terminal and run.status != "parked":
+        tokens = "not summed up before it ends"
     closed = closed_gate(run)
     error = None
     if run.error_code:
@@ -161,7 +164,7 @@ def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any
             "went on in": run.superseded_by,
             "work": f"{count(run.rounds, 'round')}, {count(run.tool_calls_count, 'call')}, "
             f"{count(run.event_count, 'event')}",
-            "tokens": tokens_text(took_tokens, usage, run.requests_without_usage),
+            "tokens": tokens,
             "error": error,
             "changes": None if closed is None else closed.digest,
             "prompt": _bounded(run.prompt),
