@@ -305,7 +305,7 @@ def test_a_run_whose_reader_leaves_is_interrupted(shell, provider):
 def test_output_that_cannot_be_written(shell, provider, filled):
     """A full disk is told in words, by every command, and a run that cannot be shown is interrupted."""
     shell.env.update(provider.env())
-    provider.answers = ["one two three"]
+    provider.answers = [None]
     with open("/dev/full", "w") as full:
         for words in (["facts", "t-0", "--nl"], ["ls"], ["show", "t-0", "--json"]):
             done = shell.run(*words, stdout=full)

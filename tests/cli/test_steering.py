@@ -78,7 +78,8 @@ def test_a_live_run_is_interrupted_and_says_why(shell, live, by):
     target = run_id if by == "run" else "s"
     done = shell.run("interrupt", target, "--reason", "the node is drained")
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert done.stdout.startswith(f"{run_id}: interrupted; to go on: ") and f"resume {run_id}" in done.stdout
+    assert done.stdout.startswith(f"{run_id}: interrupted; to go on: from the program that began it: ")
+    assert f"session.resume_run('{run_id}')" in done.stdout
     assert release(live) == ["the node is drained"]
     assert '"reason": "the node is drained"' in shell.ok("events", run_id, "--nl")
     for words in (("steer", target, "x"), ("interrupt", target)):

@@ -112,5 +112,6 @@ def test_facts_that_say_little_are_shown(kind: str) -> None:
 
 
 def test_events_of_others_are_shown() -> None:
-    assert tell_event("mine", {"b": 1, "a": "\x1b"}) == '{"a":"\\u001b","b":1}'
+    assert tell_event("mine", {"b": 1, "a": "\x1b"}) == "b=1 a=\\x1b"
+    assert tell_event("mine", {}) == ""
     assert tell_event("tool_end", {"name": "ls", "output": "a\nb", "exit_code": 0}) == "ls 2 lines: a | b"
