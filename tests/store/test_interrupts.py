@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from thence.plan import PlanRefused
-from thence.store.writer import Job
+from thence.store.group import Job
 
 
 def test_an_interrupt_leaves_no_transaction_and_no_doubt(open_store, say):
@@ -49,12 +49,15 @@ def test_an_interrupt_leaves_no_transaction_and_no_doubt(open_store, say):
 STEPS = {"_lead", "_transact", "_recover", "_acknowledge", "_failed", "_set_synchronous", "roll_back", "perform"}
 
 
-def interrupt_at(line: int):
+FOLDING = {"_fold_back", "run", "_fold", "roll_back", "enter", "leave"}
+
+
+def interrupt_at(line: int, steps: set[str] = STEPS):
     """A tracer that raises before the ``line``-th line of the writer's inner steps, and says whether it did."""
     left = [line]
 
     def trace(frame, event, _):
-        if frame.f_code.co_name not in STEPS or "store" not in frame.f_code.co_filename:
+        if frame.f_code.co_name not in steps or "store" not in frame.f_code.co_filename:
             return trace
         if event == "line":
             left[0] -= 1
@@ -92,3 +95,29 @@ def test_an_interrupt_before_every_line(open_store, say, refused):
     finally:
         gc.enable()
     assert 15 < line < 199
+
+
+def test_an_interrupt_before_every_line_of_a_checkpoint(open_store, say):
+    """The lock, the gate and the transaction are let go, or the next commit of this process would wait for ever."""
+    store = open_store()
+    gc.disable()
+    try:
+        for line in range(1, 200):
+            store.commit(say.add(f"x{line}", durable=False))
+            trace, left = interrupt_at(line, FOLDING)
+            sys.settrace(trace)
+            try:
+                store._writer.checkpoint()
+            except KeyboardInterrupt:
+                assert left[0] == 0
+            finally:
+                sys.settrace(None)
+            assert not store._writer.lock.locked()
+            assert not store._writer.connection.in_transaction
+            assert not store._gate.held
+            if left[0] > 0:
+                break
+    finally:
+        gc.enable()
+    assert 20 < line < 199
+    assert store._checkpointer.count > 5

@@ -8,7 +8,8 @@ from queue import Empty, SimpleQueue
 
 from ..errors import StoreError
 from ..plan import Plan, Returned
-from .writer import Job, Writer
+from .group import Job
+from .writer import Writer
 
 
 class _AsyncJob(Job):

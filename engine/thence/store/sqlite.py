@@ -18,10 +18,11 @@ from . import fork, locks, opening, refuse
 from .aio import WriterThread
 from .checkpoint import Checkpointer
 from .connect import connect_memory, connect_reader, create_schema, uri
+from .group import Job
 from .perform import decode, read_snapshot
 from .readers import AsyncReaders, Readers
 from .sql import Schema, load
-from .writer import Job, Writer
+from .writer import Writer
 
 Durability: TypeAlias = Literal["power", "process"]
 

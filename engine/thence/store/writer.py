@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import FileReplaced, StoreError
-from ..plan import Plan, Returned
+from ..plan import Plan
 from .checkpoint import Checkpointer
 from .faults import breaks_connection, corrupt_message, is_corruption, translate
+from .group import Group, Job, again
 from .locks import Gate
 from .perform import FAILURES, perform
 from .samefiles import SameFiles
@@ -31,34 +32,6 @@ _COMMIT = ("COMMIT",)
 _MAX_ATTEMPTS = 5
 
 _log = logging.getLogger("thence.store")
-
-
-class Job:
-    """A plan and, once there is one, its answer."""
-
-    __slots__ = ("answer", "plan")
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.answer: Returned | StoreError | None = None
-
-
-class Group:
-    """One transaction: its jobs, what their statements returned, and whether COMMIT succeeded. ``durable``: somebody
-    is told of it, or it protects an effect."""
-
-    __slots__ = ("answers", "committed", "durable", "jobs")
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
-        self.durable = any(job.plan.durable for job in jobs)
-        self.answers: list[Returned] = []
-        self.committed: list[object] = []
-
-
-def again(error: StoreError) -> StoreError:
-    """A fresh error of the same kind, for a store that stays broken."""
-    return type(error)(*error.args) if type(error) in (StoreError, FileReplaced) else StoreError(str(error))
 
 
 class Writer:
@@ -275,23 +248,38 @@ class Writer:
         return None
 
     def checkpoint(self) -> None:
-        """Fold the WAL back if nobody is writing. A failure is logged: nothing is lost, the WAL still holds it all."""
+        """Fold the WAL back if nobody is writing. A failure is logged: nothing is lost, the WAL still holds it all.
+
+        Raises:
+            BaseException: an interrupt that came meanwhile, out of the transaction and with the gate left.
+        """
         interrupt: BaseException | None = None
-        if not self.lock.acquire(blocking=False):
-            return
-        try:
-            if self.connection is not None and self._checkpointer is not None and self.dead is None:
-                if self._gate is not None:
-                    self._gate.enter()
-                self._checkpointer.run(self.connection, self.roll_back)
-        except sqlite3.Error as error:
-            _log.warning("%s: checkpoint failed: %s", self._path, error)
-        except BaseException as error:  # noqa: BLE001 - raised below, out of the transaction
-            interrupt = error
-        finally:
-            self.roll_back()
-            if self._gate is not None:
-                self._gate.leave()
-            self.lock.release()
+        attempts = 0
+        # `with` and nothing else: an interrupt between acquire() and `try`, or in a `finally`, would leave it locked
+        while not self.lock.locked() or attempts:
+            try:
+                with self.lock:
+                    attempts += 1
+                    if attempts == 1:
+                        self._fold_back()
+                    self.roll_back()
+                    if self._gate is not None:
+                        self._gate.leave()
+                break
+            except BaseException as error:
+                # raised below, once nothing is left open
+                interrupt = error
+                if isinstance(error, Exception) and attempts >= _MAX_ATTEMPTS:
+                    raise
         if interrupt is not None:
             raise interrupt
+
+    def _fold_back(self) -> None:
+        if self.connection is None or self._checkpointer is None or self.dead is not None:
+            return
+        if self._gate is not None:
+            self._gate.enter()
+        try:
+            self._checkpointer.run(self.connection, self.roll_back)
+        except sqlite3.Error as error:
+            _log.warning("%s: checkpoint failed: %s", self._path, error)
