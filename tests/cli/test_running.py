@@ -199,7 +199,7 @@ def test_reading_while_a_run_is_live(shell, live, provider):
     ):
         assert shell.ok(*words)
     assert "at work now" in shell.ok("show", "busy")
-    assert "tokens   not summed up before it ends\n" in shell.ok("show", run_id)
+    assert "tokens   not summed up before it ends or parks\n" in shell.ok("show", run_id)
     assert json.loads(shell.ok("stats", "--json"))["living_owners"] == 1
     follower = shell.start("tail", run_id)
     assert follower.stdout is not None

@@ -148,8 +148,8 @@ def _run_text(settings: Settings, look: Look, run: Run, report: Mapping[str, Any
     usage = run.usage
     took_tokens = f"{usage.prompt_tokens} prompt, {usage.completion_tokens} completion, {usage.total_tokens} total"
     tokens = tokens_text(took_tokens, usage, run.requests_without_usage)
-    if not run.is_terminal and run.status != "parked":
-        tokens = "not summed up before it ends"
+    if not run.is_terminal and not usage.total_tokens and not run.requests_without_usage:
+        tokens = "not summed up before it ends or parks"
     closed = closed_gate(run)
     error = None
     if run.error_code:
