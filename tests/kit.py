@@ -100,8 +100,8 @@ class BothStream:
     async def result(self) -> Any:
         """How the run ended."""
         if isinstance(self.raw, AsyncRunStream):
-            return await self.raw.result()
-        return await in_thread(lambda: self.raw.result)
+            return await self.raw.wait()
+        return await in_thread(self.raw.wait)
 
 
 def wrapped(value: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -22,6 +24,7 @@ from thence import (
     SessionOptions,
     ThenceError,
 )
+from thence.facts import WaitKind
 from thence.testing import ScriptedModel, call, reply
 
 ALIASES = {"Model"}
@@ -37,6 +40,28 @@ def test_every_public_name_has_a_docstring(name: str, value: Any):
     assert own.strip(), f"{name} has no docstring"
     # A dataclass without one is given its own signature: that is no documentation.
     assert not own.startswith(f"{getattr(value, '__name__', '')}("), f"{name} has a made-up docstring"
+
+
+VALUES = [(name, getattr(thence, name)) for name in thence.__all__ if is_dataclass(getattr(thence, name))]
+ELSEWHERE = {"Hook": "register_hook"}
+"""Whose docstring names where its fields are described."""
+
+
+@pytest.mark.parametrize(("name", "value"), VALUES, ids=[name for name, _ in VALUES])
+def test_every_field_of_a_public_value_is_described(name: str, value: Any):
+    own = value.__doc__ or ""
+    if name in ELSEWHERE:
+        assert ELSEWHERE[name] in own
+        return
+    named = [field.name for field in fields(value) if not field.name.startswith("_")]
+    assert [word for word in named if not re.search(rf"\b{word}\b", own)] == []
+
+
+def test_a_wait_says_its_kinds_and_a_binding_its_paragraph():
+    kinds: tuple[str, ...] = get_args(WaitKind)
+    assert [kind for kind in kinds if f"``{kind}``" not in (thence.Wait.__doc__ or "")] == []
+    assert "§3" in (thence.DurableMemoryBinding.__doc__ or "")
+    assert "<resume run=" in (thence.Run.__doc__ or "")
 
 
 METHODS = [
@@ -116,9 +141,27 @@ def test_a_code_is_stable(name: str):
     assert error.code == CODES[name] and issubclass(error, ThenceError) and issubclass(ThenceError, RuntimeError)
 
 
+def test_all_errors_of_the_library_are_public():
+    ours = {n for n, v in vars(thence.errors).items() if isinstance(v, type) and issubclass(v, ThenceError)}
+    assert ours | {"ToolCancelled"} <= set(thence.__all__)
+
+
+async def test_how_a_streamed_run_ended_is_asked_alike_in_both_faces(tmp_path: Path):
+    model = ScriptedModel([reply("one"), reply("two")])
+    with Agent(tmp_path / "a.db", model=model) as agent:
+        stream = agent.session("/w", SessionOptions(session_id="s")).stream("go")
+        assert isinstance(stream, thence.RunStream)
+        assert stream.wait().text == stream.result.text == "one"
+    async with AsyncAgent(tmp_path / "a.db", model=model) as other:
+        streamed = (await other.resume_session("s")).stream("go on")
+        assert isinstance(streamed, thence.AsyncRunStream)
+        assert (await streamed.wait()).text == (await streamed.result()).text == "two"
+
+
 def test_importing_it_is_light():
     code = (
-        "import sys, thence; heavy = {'pydantic', 'click', 'sqlite_utils', 'openai', 'portalocker'} & set(sys.modules);"
+        "import sys, thence; thence.OpenAIModel;"
+        "heavy = {'pydantic', 'click', 'sqlite_utils', 'openai', 'portalocker'} & set(sys.modules);"
         "sys.exit(','.join(heavy) or 0)"
     )
     engine = Path(thence.__file__).resolve().parents[1]

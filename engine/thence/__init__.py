@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from .agent import Agent, AsyncAgent
 from .async_session import AsyncSession
-from .chat import Model, Reply, Request, ToolSpec, Usage
+from .chat import AsyncModel, Model, Reply, Request, SyncModel, ToolSpec, Usage
 from .compaction import Compaction
 from .diagnosis import Diagnosis, OwnerSeen
 from .errors import (
     BudgetExhausted,
     ContextOverflow,
     DiskFull,
+    FactConflict,
     FileRefused,
     FileReplaced,
     GateClosed,
+    IllegalFact,
+    MigrationBlocked,
     ModelError,
     OutputInvalid,
     OwnershipLost,
@@ -36,17 +39,20 @@ from .errors import (
     StoreError,
     ThenceError,
     ToolError,
+    UnknownCriticalFact,
     WaitError,
 )
 from .events import Event, EventPage
 from .facts import Fact
 from .hooking import Hook, HookContext
-from .host.context import Defer, Question, ToolContext
+from .host.context import Defer, Question, ToolCancelled, ToolContext
 from .host.env import FixedClock, HostEnv, HostEnvConfig, SequentialIdGenerator
 from .host.spawned import AsyncSpawnedRun, Recovered, SpawnedRun
+from .host.streams import AsyncRunStream, RunStream
 from .host.toolkit import Tool, ToolOutput, tool
 from .host.workspace import workspace_tools
 from .identity import DurableMemoryBinding
+from .models.openai import OpenAIModel
 from .models.scripted import ScriptedModel
 from .permissions import PermissionPolicy
 from .results import Passivated, SendResult
@@ -61,6 +67,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "AsyncAgent",
+    "AsyncModel",
+    "AsyncRunStream",
     "AsyncSession",
     "AsyncSpawnedRun",
     "BudgetExhausted",
@@ -73,6 +81,7 @@ __all__ = [
     "Event",
     "EventPage",
     "Fact",
+    "FactConflict",
     "FileRefused",
     "FileReplaced",
     "FixedClock",
@@ -81,8 +90,11 @@ __all__ = [
     "HookContext",
     "HostEnv",
     "HostEnvConfig",
+    "IllegalFact",
+    "MigrationBlocked",
     "Model",
     "ModelError",
+    "OpenAIModel",
     "OutputInvalid",
     "OwnerSeen",
     "OwnershipLost",
@@ -96,6 +108,7 @@ __all__ = [
     "RunFailed",
     "RunIdentityConflict",
     "RunInterrupted",
+    "RunStream",
     "SchemaChanged",
     "ScriptedModel",
     "SendResult",
@@ -111,13 +124,16 @@ __all__ = [
     "SessionUsage",
     "SpawnedRun",
     "StoreError",
+    "SyncModel",
     "ThenceError",
     "Tool",
+    "ToolCancelled",
     "ToolContext",
     "ToolError",
     "ToolOutput",
     "ToolSpec",
     "TraceEvent",
+    "UnknownCriticalFact",
     "Usage",
     "VerificationContext",
     "VerificationReport",

@@ -14,7 +14,10 @@ MAX_TOKENS = 2**40
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more model calls. ``prompt_tokens`` includes cached ones, whatever the provider counts.
+    """Tokens of one or more model calls: ``total_tokens`` are ``prompt_tokens`` and ``completion_tokens``.
+
+    ``prompt_tokens`` includes the cached ones (``cache_read_tokens``, ``cache_write_tokens``), whatever the provider
+    counts.
 
     An answer whose usage cannot be true (a fraction, a negative or an absurdly large number) counts as one whose
     provider did not say: it is kept, and its cost is unknown.
@@ -57,7 +60,7 @@ def usable_usage(usage: object) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model sees it. ``parameters`` is a JSON Schema of an object."""
+    """A tool as a model sees it: ``name``, ``description``, and ``parameters``, a JSON Schema of an object."""
 
     name: str
     description: str
@@ -114,7 +117,8 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model request: a function of the log.
+    """One model request: a function of the log. ``instructions`` is the system message; ``output_schema``, a JSON
+    Schema, is what the answer's text must fit, or None.
 
     ``messages`` is a read-only sequence that shares memory with the session's transcript (never copied here).
     ``tools`` is empty once the round cap is reached. ``settings`` are the host's model settings, passed through.
@@ -166,10 +170,11 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The whole answer; the last item of every model stream.
+    """The whole answer; the last item of every model stream: ``text``, and ``calls`` in their order.
 
     ``stop_reason`` is the provider's word, normalised: ``stop``, ``length``, ``tool_calls``, ``content_filter``,
-    ``pause`` or the provider's own. ``usage`` is None when the provider did not say.
+    ``pause`` or the provider's own. ``usage`` is None when the provider did not say. ``opaque`` is JSON of the
+    provider's own that it wants to see again; ``model`` is who answered, empty for the name that was asked.
     """
 
     text: str = ""
@@ -182,7 +187,13 @@ class Reply:
 
 @runtime_checkable
 class SyncModel(Protocol):
-    """A model with a blocking stream: deltas, then exactly one :class:`Reply`. Runs on a worker thread."""
+    """A model with a blocking stream, on a worker thread.
+
+    ``name`` is recorded with each run. ``stream`` yields :class:`TextDelta`, :class:`ReasoningDelta` and
+    :class:`ToolCallDelta` as they come, none of which is kept, and then exactly one :class:`Reply` with all of it. What
+    fails is raised as :class:`thence.ModelError`, whose ``retryable`` says whether the same request may be sent again.
+    It is closed early when the run is to stop. One object may be asked from many threads at once.
+    """
 
     @property
     def name(self) -> str: ...
@@ -192,7 +203,7 @@ class SyncModel(Protocol):
 
 @runtime_checkable
 class AsyncModel(Protocol):
-    """A model with an async stream: deltas, then exactly one :class:`Reply`."""
+    """A model with an async stream, on the caller's loop or one of its own; the same rules as :class:`SyncModel`."""
 
     @property
     def name(self) -> str: ...

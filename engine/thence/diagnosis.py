@@ -10,8 +10,13 @@ LARGE_WAL_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OwnerSeen:
-    """A process that runs, or ran, sessions here. ``life``: whether it holds its kernel lock; unknown when its lock
-    file cannot be asked."""
+    """A process that runs, or ran, sessions here.
+
+    Attributes:
+        owner: its name, as in the file ``<db>-owner-<owner>``.
+        pid, program, since_ms: what it said of itself when it came; for people, never relied on.
+        life: whether it holds its kernel lock; unknown when its lock file cannot be asked.
+    """
 
     owner: str
     pid: int
@@ -25,6 +30,10 @@ class Diagnosis:
     """What was found; nothing was changed.
 
     Attributes:
+        path: the file; None in memory.
+        sqlite_version: of the linked SQLite.
+        file_bytes, wal_bytes: sizes of the file and of its write-ahead log.
+        owners: processes that are registered in the file.
         wal_reset_bug: the linked SQLite can lose commits to a checkpoint beside a writer. thence guards its own
             checkpoints against it; other programs on the file must not checkpoint.
         journal_mode: ``wal``; ``memory`` for an agent without a file; ``unknown`` in a folder that cannot be written.

@@ -70,7 +70,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as a reader gets it.
+    """One event as a reader gets it: its ``type`` and ``payload`` in an envelope of ``version`` 1 (§10).
 
     ``metadata`` holds ``run_id``, ``session_id``, ``sequence`` (None for provisional ones), ``timestamp_ms`` and the
     tags that are set. ``damaged`` marks a row whose payload could not be read; its ``payload`` is then
@@ -103,7 +103,13 @@ class Event:
 class EventPage:
     """Part of a run's events, read in one snapshot (§10).
 
-    ``retention_gap`` says that events after the cursor were evicted before they could be returned.
+    Attributes:
+        events: in order, at most as many as were asked for.
+        first_available_sequence: of the oldest event that is kept; None when none is.
+        latest_sequence_exclusive: one past the newest event ever.
+        next_after_sequence: the cursor for the next page.
+        retention_gap: events after the cursor were evicted before they could be returned.
+        has_more: there are events after this page.
     """
 
     events: tuple[Event, ...]

@@ -239,7 +239,9 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A stored fact. ``run_id`` is None when the run that wrote it is unknown; ``hash`` is lower-case hex."""
+    """A stored fact: number ``seq`` (from 1) of its branch, ``kind``, ``key``, ``cause`` (key of the step behind it),
+    ``payload``, and that as stored (``text``). ``run_id`` is None when the run that wrote it is unknown; ``hash`` and
+    ``prev_hash`` are lower-case hex."""
 
     seq: int
     kind: str

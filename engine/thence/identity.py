@@ -73,7 +73,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class DurableMemoryBinding:
-    """Namespace of a session's durable memory. Omitted tags take its values; explicit ones must equal them."""
+    """Namespace of a session's durable memory, stored with the session (§3).
+
+    Every resume must give an equal one. Omitted tags of the session take its values; explicit ones must equal them.
+
+    Attributes:
+        tenant_id, principal: what the session's tags of these names are, or become.
+        scope: names the memory within them; a free text.
+    """
 
     tenant_id: str
     principal: str

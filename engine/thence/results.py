@@ -18,6 +18,7 @@ class SendResult:
 
     Attributes:
         text: the model's last answer.
+        run_id: the run, for ``resume_run``, ``run_snapshot`` and ``tail``.
         status: ``completed``, ``cancelled`` or ``parked``; a run that failed or was interrupted raises instead.
         usage: tokens of the whole turn, where providers said them.
         tool_calls_count: calls that were executed, failed ones included and refused ones not.

@@ -13,16 +13,27 @@ TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution of a turn.
+    """One execution of a turn (§7). Times are milliseconds since the epoch, by the session's clock.
 
     Attributes:
+        id, session_id: the run's id, unique in the file, and its session.
         status: created, planning, executing, verifying, parked, completed, failed or cancelled; the last three final.
         state: the status, or ``interrupted`` (not final and no living owner), or ``superseded`` (another run went on).
+        prompt: what the user said; for a run that resumed another one, and has no prompt of its own, the text
+            ``<resume run=ID>`` with that run's id.
+        created_ms, updated_ms, ended_ms: ``ended_ms`` is None before its end.
+        rounds, tool_calls_count: of the turn, earlier runs of it included; written when the run ends or parks.
         usage: summed over the turn, earlier runs of it included; written when the run ends.
         requests_without_usage: requests of which nobody knows what they took, and which are not in ``usage``: answers
             whose provider did not say, and attempts of this run that failed, or were cut off by a stop, after they
             were sent. The one during which its process died is not among them.
+        resumable: it failed outside the transcript, and ``resume_run`` goes on at the failed step.
+        error_code, error_message: of a failed or cancelled run, else None.
+        result_text: the answer of a completed run, else None.
         event_count: cumulative: one past the sequence of the newest event ever.
+        checkpoint_round: the round after which its checkpoint stands; None without one.
+        resumed_from, superseded_by: ids of the run that it goes on from, and of the one that goes on from it.
+        owner: name of the process that has the session now, or None.
     """
 
     id: str
@@ -97,6 +108,7 @@ class SessionUsage:
     """What a session's model requests took.
 
     Attributes:
+        session_id: the session.
         known: answers whose provider said what they took; ``usage`` is their sum.
         unknown: requests that may have cost something nobody knows: answers without usage, for as long as the log, and
             attempts that failed, or were cut off by a stop, after they were sent, as long as their runs are kept. Never
@@ -115,7 +127,15 @@ class SessionUsage:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """What one tool run cost; no arguments and no output text."""
+    """What one tool run cost; no arguments and no output text (§10).
+
+    Attributes:
+        number: from 0 in its session; it goes on when old ones are evicted.
+        run_id: the run of the call; None when that is not known any more.
+        timestamp_ms: when it ended, in milliseconds since the epoch.
+        payload: ``schema`` (``thence.trace_event.v1``), ``kind``, ``name`` (the tool), ``success``, ``exit_code`` (None
+            where there is none), ``duration_ms``, ``output_bytes``.
+    """
 
     number: int
     run_id: str | None
@@ -134,7 +154,16 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as ``agent.list_sessions`` shows it."""
+    """A session as ``agent.list_sessions`` shows it.
+
+    Attributes:
+        session_id: unique in the file, for ever.
+        workspace: absolute path of the folder that its tools work in.
+        tenant_id, principal, agent_template_id, correlation_id: its tags (§3), None where it has none.
+        created_ms: when it was made, in milliseconds since the epoch.
+        runs_ever: how many runs it had, evicted ones included.
+        busy: a living process, this one or another, has an operation on it now. A parked run keeps nobody busy.
+    """
 
     session_id: str
     workspace: str

@@ -26,16 +26,21 @@ WaitState: TypeAlias = Literal["open", "answered", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something that a run waits for.
+    """Something that a run waits for (§10). :meth:`Session.answer` says what each kind takes for an answer.
 
     Attributes:
         id: unique in its session, such as ``t3-r1-c0-w1``.
+        session_id, run_id: whose wait it is; a resumed run takes its waits along.
+        kind: ``confirmation`` (may the call run?), ``question`` (a tool asks a person), ``deferred`` (a tool's result
+            comes later), ``unknown_outcome`` (what came of a ``once`` call that a crash cut off?), ``budget_hold`` (may
+            the call, or the model request, be made?), ``child`` (a subagent's run).
         subject: key of the call it is about, or of the answer to a model request that is held.
         tool, arguments: of the call, or None.
         question: a text for people, or None.
         digest: SHA-256 of what is asked about: an answer for something else is refused.
         deadline_ms: until when it may be answered, milliseconds since the epoch; None: for ever.
         state: ``open``; ``answered`` (not acted on yet); ``closed`` (acted on, or its turn is over).
+        opened_ms: when it was opened, in milliseconds since the epoch.
         value, by: the answer, and who gave it, once there is one.
     """
 

@@ -147,7 +147,12 @@ def distinct(draw: Callable[[], str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class HostEnvConfig:
-    """A host environment by value; each half that is None stays the system's. Make a new one for every replay."""
+    """A host environment by value; each half that is None stays the system's. Make a new one for every replay.
+
+    Attributes:
+        sequential_id_prefix: ids are ``<prefix>-0``, ``<prefix>-1``, ...
+        fixed_time_ms: the time stands still there, in milliseconds since the epoch.
+    """
 
     sequential_id_prefix: str | None = None
     fixed_time_ms: int | None = None

@@ -31,7 +31,8 @@ class ToolOutput:
     Attributes:
         value: what the model sees; anything that :func:`encode_result` takes.
         ok: False makes it a failed result.
-        changed_paths: files of the workspace that the call changed; they open the completion gate (§5), failed or not.
+        changed_paths: files of the workspace that the call changed, failed or not; they close the completion gate until
+            they are verified or waived (§5).
         metadata: JSON for the log and events, not shown to the model.
 
     Raises:

@@ -24,7 +24,7 @@ class SpawnedRun:
 
 @dataclass(frozen=True, slots=True)
 class AsyncSpawnedRun:
-    """See :class:`SpawnedRun`; ``wait`` is awaited."""
+    """See :class:`SpawnedRun` (``run``, ``replayed``); ``wait`` is awaited."""
 
     run: Run
     replayed: bool
@@ -33,7 +33,8 @@ class AsyncSpawnedRun:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What ``agent.recover`` came to for one interrupted run: a result, or the error that stopped it."""
+    """What ``agent.recover`` came to for one interrupted run, named by ``session_id`` and ``run_id``: a ``result``, or
+    the ``error`` that stopped it."""
 
     session_id: str
     run_id: str

@@ -85,10 +85,14 @@ class RunStream(Iterator[Event]):
             core, run_id = self._running.core, world.station.ids.run_id
             self._from_file = self._do(operations.all_events(core, run_id, self._catching.last.get(run_id)))
 
-    @property
-    def result(self) -> SendResult:
+    def wait(self) -> SendResult:
         """How the run ended; waits for it. Raises the run's error, or OutputInvalid."""
         return result_of(self._running.join(), self._running.assignment.output)
+
+    @property
+    def result(self) -> SendResult:
+        """The same as :meth:`wait`."""
+        return self.wait()
 
     def close(self) -> None:
         """Leave: interrupt the run if it is still going, and wait until it has let go of the session."""
@@ -166,10 +170,14 @@ class AsyncRunStream(AsyncIterator[Event]):
             flow = operations.all_events(core, run_id, self._catching.last.get(run_id))
             self._from_file = await self._do(flow)
 
-    async def result(self) -> SendResult:
+    async def wait(self) -> SendResult:
         """How the run ended; waits for it. Raises the run's error, or OutputInvalid."""
         await self._start()
         return result_of(await self._running.join(), self._running.assignment.output)
+
+    async def result(self) -> SendResult:
+        """The same as :meth:`wait`."""
+        return await self.wait()
 
     async def aclose(self) -> None:
         """Leave: interrupt the run if it is still going, and wait until it has let go of the session."""

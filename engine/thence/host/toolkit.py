@@ -76,6 +76,7 @@ class Tool:
         workspace: it works on the session's folder; unless ``effect`` is ``read``, its successes change it.
         is_async: :meth:`call` returns an awaitable.
         wants_context: :meth:`call` needs a context.
+        function: the callable itself.
     """
 
     name: str
