@@ -51,13 +51,14 @@ def spoken_to(folder: Path) -> list[dict[str, Any]]:
 
 def compacted(folder: Path) -> list[dict[str, Any]]:
     """Events of a run whose window fills, and of a compaction on demand."""
-    script = [reply("a" * 2000), reply("b" * 2000), reply("the story"), reply("c" * 2000), reply("the whole story")]
+    answers = [reply(letter * 2000) for letter in "abcd"]
+    script = [*answers[:2], reply("the story"), *answers[2:], reply("the whole story")]
     with Agent(None, model=ScriptedModel(script)) as agent:
         session = agent.session(folder, SessionOptions(auto_compact=True, max_context_tokens=1200))
-        for prompt in ("one", "two", "three"):
+        for prompt in ("one", "two", "three", "four"):
             session.send(prompt)
         session.compact()
-        events = [*session.run_events(session.runs()[-1].id), *session.events()]
+        events = [*session.run_events(session.runs()[-2].id), *session.events()]
     assert [event.type for event in events].count("context_compacted") == 2
     return [event.to_dict() for event in events]
 
