@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,8 @@ import thence
 from thence import Agent, SessionOptions, workspace_tools
 from thence.testing import ScriptedModel, call, fixed_env, reply
 
+from ..nursery import Process, start
+
 UNSET = ("NO_COLOR", "COLUMNS", "PYTHONUNBUFFERED")
 ENGINE = Path(thence.__file__).resolve().parents[1]
 
@@ -30,22 +30,17 @@ class Shell:
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[Process] = field(default_factory=list)
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in UNSET}
         return {**kept, "PYTHONPATH": str(ENGINE), **self.env}
 
-    def start(
-        self, *words: str, program: Sequence[str] = ("-m", "thence"), under: Sequence[str] = (), **more: Any
-    ) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*under, sys.executable, *program, *words],
+    def start(self, *words: str, program: Sequence[str] = ("-m", "thence"), **more: Any) -> Process:
+        process = start(
+            [*program, *words],
             cwd=self.folder,
             env=self.environment(),
-            text=True,
-            # a test run in the background ignores SIGINT and would pass that on
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )
         self.started.append(process)
@@ -54,7 +49,7 @@ class Shell:
     def run(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*words, **more)
         out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        return subprocess.CompletedProcess(words, process.wait(), out, err)
 
     def ok(self, *words: str) -> str:
         done = self.run(*words)
@@ -173,7 +168,7 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def live(shell: Shell, provider: Provider) -> Iterator[subprocess.Popen[str]]:
+def live(shell: Shell, provider: Provider) -> Iterator[Process]:
     """A run that hangs in the middle of an answer, in a process of its own; session ``busy``."""
     provider.answers = [None, None]
     shell.env.update(provider.env())

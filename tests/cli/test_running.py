@@ -22,7 +22,7 @@ def test_a_run_with_a_call(shell, provider, tmp_path):
     (tmp_path / "notes.txt").write_text("Buy milk.\n")
     provider.answers = [{"call": "read", "args": {"path": "notes.txt"}}, "It says buy milk."]
     shell.env.update(provider.env())
-    done = shell.run("run", "What do the notes say?", "-s", "mine")
+    done = shell.run("run", "What do the notes say?", "-s", "mine", own=True)
     assert (done.returncode, done.stdout) == (0, "It says buy milk. \n"), done
     assert done.stderr.splitlines()[:2] == ["  > read path=notes.txt", "  < read Buy milk."]
     assert "completed: 1 call" in done.stderr and "thence run -s mine PROMPT" in done.stderr
@@ -267,7 +267,7 @@ def test_a_second_ctrl_c_leaves_at_once(shell, provider, tmp_path):
         "main()\n"
     )
     provider.answers = [{"call": "nap", "args": {}}]
-    process = shell.start("run", "-s", "s", "x", program=("slow.py",))
+    process = shell.start("run", "-s", "s", "x", program=("slow.py",), own=True)
     assert process.stderr is not None
     assert process.stderr.readline() == "  > nap\n"
     process.send_signal(signal.SIGINT)

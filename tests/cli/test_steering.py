@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_a_live_run_is_told(shell, live, by):
     told = json.loads(shell.ok("steer", target, "Be briefer.", "--request-id", "q", "--json"))
     assert told == {"session_id": "s", "run_id": run_id, "request_id": "q", "told": True}
     shell.ok("steer", target, "Not this.", "--request-id", "q")
+    time.sleep(0.3)  # while it works it looks every 250 ms (§8)
     assert release(live) == ["Be briefer."]
     assert "[steer] Be brief." in shell.ok("facts", "s")
     for words in (("steer", target, "x"), ("interrupt", target)):

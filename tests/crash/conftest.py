@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,21 +11,23 @@ import pytest
 
 import thence
 
+from ..nursery import Process
+from ..nursery import start as start_python
+
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = Path(thence.__file__).resolve().parents[1]
 
 
 @pytest.fixture
-def child() -> Callable[..., subprocess.Popen[str]]:
+def child() -> Callable[..., Process]:
     """Starts a Python program that can import thence and these tests; arguments follow the code."""
 
-    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", code, *map(str, arguments)],
+    def start(code: str, *arguments: object) -> Process:
+        return start_python(
+            ["-c", code, *map(str, arguments)],
             env={**os.environ, "PYTHONPATH": f"{ENGINE}{os.pathsep}{ROOT}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     return start

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from ..nursery import start
+
 HERE = Path(__file__).resolve().parent
 ENGINE = HERE.parents[1] / "engine"
 PATIENCE_S = 60.0
@@ -53,14 +55,13 @@ def run_child(
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python process to its end."""
     program = [str(code_of)] if code_of else ["-c", code]
-    return subprocess.run(
-        [*under, sys.executable, *program, *map(str, args)],
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    words = [*program, *map(str, args)]
+    process = start(words, under=under, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(words, process.wait(), out, errors)
 
 
 def chain(previous: bytes, fact: Sequence[Any]) -> bytes:

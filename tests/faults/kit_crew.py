@@ -6,11 +6,11 @@ import json
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from ..nursery import start
 from .kit import PATIENCE_S, environment
 
 PRELUDE = """
@@ -33,13 +33,12 @@ class Worker:
 
     def __init__(self, code: str, db: Path, name: str, *args: object) -> None:
         self.name = name
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, str(db), name, *map(str, args)],
+        self.process = start(
+            ["-c", PRELUDE + code, str(db), name, *map(str, args)],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -71,6 +70,9 @@ class Worker:
 
     def kill(self, sign: int = signal.SIGKILL) -> None:
         self.process.send_signal(sign)
+        if sign == signal.SIGKILL:
+            # gone when this returns: its locks last until then
+            self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
         """Kill it if it lives, and leave nothing of it."""

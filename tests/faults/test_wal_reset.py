@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 from thence import Agent
 
+from ..nursery import start
 from .kit import PATIENCE_S, Judge, environment
 
 PRELUDE = """
@@ -73,12 +73,11 @@ def race(db: Path, seconds: float, gate: str, measured: Callable[..., None]) -> 
     Agent(db).close()
     until = time.monotonic() + 1.5 + seconds
     children = [
-        subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, str(db), name, str(until), gate],
+        start(
+            ["-c", PRELUDE + code, str(db), name, str(until), gate],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         for name, code in (("t1", TURNS), ("t2", TURNS), ("w1", ROWS), ("w2", ROWS))
     ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,8 @@ from thence.testing import ScriptedModel
 
 from ..crash.test_every_effect import Died, dying, is_beginning
 from ..kit import check_log, check_messages, stored
+from ..nursery import Process
+from ..nursery import start as start_python
 from .kit import TOOLS, read_pid, wait_until_gone, writes, written
 
 MS = 1_700_000_000_000
@@ -185,7 +185,7 @@ def test_died_while_waiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert seen == {0, 1} and before > 4
 
 
-def test_killed_during_a_verification_verifies_again(tmp_path: Path, child: Callable[..., subprocess.Popen[str]]):
+def test_killed_during_a_verification_verifies_again(tmp_path: Path, child: Callable[..., Process]):
     (tmp_path / "work").mkdir()
     code = (
         "import sys\n"
@@ -213,13 +213,12 @@ def test_killed_during_a_verification_verifies_again(tmp_path: Path, child: Call
 
 
 @pytest.fixture
-def child() -> Callable[..., subprocess.Popen[str]]:
+def child() -> Callable[..., Process]:
     """Starts a Python program that can import thence and these tests; arguments follow the code."""
     root = Path(__file__).resolve().parents[2]
 
-    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    def start(code: str, *arguments: object) -> Process:
         path = f"{Path(thence.__file__).resolve().parents[1]}{os.pathsep}{root}"
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, text=True)
+        return start_python(["-c", code, *map(str, arguments)], env={**os.environ, "PYTHONPATH": path})
 
     return start

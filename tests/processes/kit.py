@@ -11,12 +11,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from ..nursery import start
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 
@@ -46,16 +47,16 @@ GENEROUS_S = 45.0
 
 
 class Child:
-    """A Python process that runs ``PRELUDE`` and some code. Its lines are read as they come."""
+    """A Python process that runs ``PRELUDE`` and some code. Its lines are read as they come. ``how``: see `start`."""
 
-    def __init__(self, code: str, args: Sequence[object], *, under: Sequence[str] = (), prelude: str = PRELUDE) -> None:
-        self.process = subprocess.Popen(
-            [*under, sys.executable, "-c", prelude + code, *map(str, args)],
+    def __init__(self, code: str, args: Sequence[object], *, prelude: str = PRELUDE, **how: Any) -> None:
+        self.process = start(
+            ["-c", prelude + code, *map(str, args)],
+            **how,
             env={**os.environ, "PYTHONPATH": str(ENGINE), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             # a group of its own, so that forked children can be cleaned away with it
             start_new_session=True,
         )
@@ -108,6 +109,9 @@ class Child:
 
     def kill(self, sign: int = signal.SIGKILL) -> None:
         self.process.send_signal(sign)
+        if sign == signal.SIGKILL:
+            # gone when this returns: its locks last until then
+            self.process.wait(GENEROUS_S)
 
     def finish(self, code: int | None = 0, timeout_s: float = GENEROUS_S) -> list[str]:
         """Wait for its end; the lines that were not read yet."""

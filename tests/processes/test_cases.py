@@ -106,7 +106,8 @@ try: WAIT session.send("Again.")
 except BudgetExhausted as error: say(error.resource)
 say(time.time())
 """,
-        )
+        ),
+        own=True,
     )
     child.expect("One.")
     child.expect("budget_guard_timeout")

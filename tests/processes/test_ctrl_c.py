@@ -57,7 +57,7 @@ except KeyboardInterrupt: pass
 def test_ctrl_c_interrupts_the_run_releases_the_session_and_leaves(spawn, db, case, measured):
     """SIGINT to a process in `send`: the run can be gone on with. In-flight results may land for up to 5 s."""
     what, face, bound_s = WORK[case]
-    child = spawn(TOOLS + working(what) + SEND[face])
+    child = spawn(TOOLS + working(what) + SEND[face], own=True)
     child.expect("holding")
     time.sleep(0.1)
     began = time.time()
@@ -78,7 +78,9 @@ def test_ctrl_c_interrupts_the_run_releases_the_session_and_leaves(spawn, db, ca
 
 
 def test_a_second_ctrl_c_leaves_at_once(spawn, db):
-    child = spawn(TOOLS + working("hang") + SEND["sync"].replace("except KeyboardInterrupt:", "except ThenceError:"))
+    child = spawn(
+        TOOLS + working("hang") + SEND["sync"].replace("except KeyboardInterrupt:", "except ThenceError:"), own=True
+    )
     child.expect("holding")
     time.sleep(0.1)
     child.kill(signal.SIGINT)

@@ -69,7 +69,7 @@ EXITS = [
 @pytest.mark.parametrize(("what", "face", "leave"), EXITS)
 def test_m04_the_interpreter_exits_at_once_with_a_run_live(spawn, db, what, face, leave, measured):
     """M04: within about a second, exit code 0, what was acknowledged is there, and the run can be gone on with."""
-    child = spawn(TOOLS + working(what) + START[face].replace("LEAVE", leave))
+    child = spawn(TOOLS + working(what) + START[face].replace("LEAVE", leave), own=True)
     child.expect("holding")
     child.tell()
     word, at = child.line().split()
@@ -129,7 +129,8 @@ def test_m04_an_unclosed_agent_does_not_keep_the_interpreter(spawn, db, code, me
     child = spawn(
         code + "\nprint(time.time(), flush=True)\n"
         if "sys.exit" not in code
-        else code.replace("sys.exit(0)", "print(time.time(), flush=True)\nsys.exit(0)")
+        else code.replace("sys.exit(0)", "print(time.time(), flush=True)\nsys.exit(0)"),
+        own=True,
     )
     at = float(child.line())
     child.finish(0)
@@ -192,7 +193,8 @@ async def main():
 began = time.time()
 asyncio.run(main())
 say("left")
-"""
+""",
+        own=True,
     )
     child.expect("holding")
     states, took = json.loads(child.line())

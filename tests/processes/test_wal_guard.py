@@ -60,7 +60,7 @@ def judge(log: list[tuple[int, str]]) -> tuple[int, int]:
     ],
 )
 def test_e02_the_guard_is_active_where_the_bug_is(spawn, db, version, repaired):
-    child = spawn(WORK, json.dumps(version), prelude=WATCHED + PRELUDE)
+    child = spawn(WORK, json.dumps(version), prelude=WATCHED + PRELUDE, own=True)
     log = json.loads(child.line())
     child.finish()
     guarded, bare = judge(log)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from thence.plan import Op, Params, Plan, Query, Select
 from thence.store.sqlite import SqliteStore
+
+from ..nursery import Process, start
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 
@@ -40,17 +42,17 @@ class Helper:
     def remove(self, name: str, expect: int | None = None, refusal: str = "REFUSED") -> Plan:
         return Plan((Op("owner_remove", ({"owner": name},), expect, refusal),))
 
-    def spawn(self, code: str, *args: object, under: list[str] | None = None, **options) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*(under or ()), sys.executable, "-c", PRELUDE + code, *map(str, args)],
+    def spawn(self, code: str, *args: object, under: Sequence[str] = (), **options) -> Process:
+        return start(
+            ["-c", PRELUDE + code, *map(str, args)],
+            under=under,
             env={**os.environ, "PYTHONPATH": str(ENGINE)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             **options,
         )
 
-    def finish(self, children: list[subprocess.Popen[str]]) -> list[str]:
+    def finish(self, children: list[Process]) -> list[str]:
         found = []
         for child in children:
             out, err = child.communicate(timeout=110)
