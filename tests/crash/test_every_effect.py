@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from thence import Agent, AsyncAgent, Fact, HostEnvConfig, ModelError, RunInterrupted, SessionOptions, ToolContext, tool
+from thence.effects import IsGuarded, IsHooked, IsSteered, Now, Read
 from thence.host import running
 from thence.host.sending import send_flow
 from thence.testing import ScriptedModel, call, reply
@@ -20,6 +21,9 @@ from thence.testing import ScriptedModel, call, reply
 from ..kit import check_log, check_messages, results
 
 UNKNOWN, NOT_RUN = "outcome unknown", "not run"
+
+QUESTIONS = (IsGuarded, IsHooked, IsSteered, Now, Read)
+"""Effects that change nothing: dying before one of them is dying before the next one that is none."""
 
 
 class Died(BaseException):
@@ -87,7 +91,13 @@ def options(**more: Any) -> SessionOptions:
     )  # fmt: skip
 
 
-def dying(real: Callable[..., Any], before: int, counted: list[int], kept: list[Any]) -> Callable[..., Any]:
+def dying(
+    real: Callable[..., Any],
+    before: int,
+    counted: list[int],
+    kept: list[Any],
+    uncounted: tuple[type[Any], ...] = (),
+) -> Callable[..., Any]:
     """``send_flow`` that dies before its ``before``-th effect. The flow is kept: a dead process cleans nothing up."""
 
     def flow(*arguments: Any) -> Generator[Any, Any, Any]:
@@ -100,9 +110,10 @@ def dying(real: Callable[..., Any], before: int, counted: list[int], kept: list[
                 effect = inner.throw(error) if error is not None else inner.send(answer)
             except StopIteration as stop:
                 return stop.value
-            counted[0] += 1
-            if counted[0] == before:
-                raise Died
+            if not isinstance(effect, uncounted):
+                counted[0] += 1
+                if counted[0] == before:
+                    raise Died
             error = None
             try:
                 answer = yield effect
@@ -124,7 +135,7 @@ class Crash:
         """Whether the process died."""
         counted = [0]
         with self.patch.context() as patch:
-            patch.setattr(running, "send_flow", dying(send_flow, before, counted, self.kept))
+            patch.setattr(running, "send_flow", dying(send_flow, before, counted, self.kept, QUESTIONS))
             died = (
                 self._sync(script, tools, prompt, how)
                 if self.face == "sync"
