@@ -7,12 +7,15 @@ a thread of its own, so that a scenario may do two things at once in either face
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import json
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +114,21 @@ def wrapped(value: Any) -> Any:
     return BothStream(value) if isinstance(value, RunStream | AsyncRunStream) else value
 
 
+@cache
+def new_file() -> bytes:
+    """A database that was made and closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        Agent(Path(folder) / "a.db").close()
+        return (Path(folder) / "a.db").read_bytes()
+
+
+def fill(path: Path) -> None:
+    """Put a new database there, unless there is one: to make it is a third of the work of a short test."""
+    with contextlib.suppress(FileExistsError):
+        path.touch(0o600, exist_ok=False)
+        path.write_bytes(new_file())
+
+
 class World:
     """A folder, a face, and the agents that a test opens there. ``model`` is that of the agent opened last."""
 
@@ -128,6 +146,8 @@ class World:
         self.model = ScriptedModel(script)
         given.setdefault("model", self.model)
         path = self.folder / db if isinstance(db, str) else db
+        if isinstance(db, str):
+            fill(self.folder / db)
         make = Agent if self.face == "sync" else AsyncAgent
         agent = Both(make(path, **given))
         self._agents.append(agent)

@@ -342,6 +342,20 @@ def test_nothing_is_left_behind(shell, parked, listing, tmp_path):
     assert (listing(tmp_path), parked.path.read_bytes()) == before
 
 
+ONE_AFTER_THE_OTHER = """
+import json, os, sys
+from thence.cli import main
+codes = []
+for words in json.loads(sys.argv[1]):
+    pid = os.fork()
+    if pid == 0:
+        sys.argv = ["thence", *words]
+        sys.exit(main())
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(json.dumps(codes))
+"""
+"""Each command in a process of its own, all from one that has given up its rights."""
+
 # For root a mode says nothing, unless it gives up the right to overrule it.
 POWERLESS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
@@ -364,9 +378,10 @@ def test_in_a_folder_that_cannot_be_written(shell, parked, listing, tmp_path, li
     try:
         before = listing(folder)
         assert subprocess.run([*POWERLESS, "touch", str(folder / "x")], check=False, capture_output=True).returncode
-        for command in COMMANDS:
-            done = shell.run("--db", str(path), *words_for(command, parked), under=POWERLESS)
-            assert (done.returncode, done.stderr) == (0, ""), done
+        every = [["--db", str(path), *words_for(command, parked)] for command in COMMANDS]
+        done = shell.run(json.dumps(every), program=("-c", ONE_AFTER_THE_OTHER), under=POWERLESS)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert json.loads(done.stdout.splitlines()[-1]) == [0] * len(COMMANDS)
         found = json.loads(shell.run("--db", str(path), "ls", "--json", under=POWERLESS).stdout)
         assert found[0]["principal"] == ("late" if live else None)
         assert listing(folder) == before

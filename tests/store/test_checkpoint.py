@@ -118,7 +118,7 @@ def test_which_sqlite_needs_the_guard(version, bug):
     assert has_wal_reset_bug(version) is bug
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.slow)])
 def test_checkpoints_beside_writers_lose_nothing(say, tmp_path, seconds):
     """Each process folds the WAL back after every commit: where SQLite has the WAL-reset bug, the guard must hold."""
     path = tmp_path / "a.db"
