@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from thence import Agent, AsyncAgent, Fact, HostEnvConfig, ModelError, RunInterrupted, SessionOptions, ToolContext, tool
-from thence.effects import IsGuarded, IsHooked, IsSteered, Now, Read
+from thence.effects import IsSteered, Now, Read
 from thence.host import running
 from thence.host.sending import send_flow
 from thence.testing import ScriptedModel, call, reply
@@ -22,7 +22,7 @@ from ..kit import check_log, check_messages, results
 
 UNKNOWN, NOT_RUN = "outcome unknown", "not run"
 
-QUESTIONS = (IsGuarded, IsHooked, IsSteered, Now, Read)
+QUESTIONS = (IsSteered, Now, Read)
 """Effects that change nothing: dying before one of them is dying before the next one that is none."""
 
 
