@@ -90,7 +90,7 @@ def fail_from_outside(tmp_path: Path, syscall: str, error: str, number: int) -> 
 
 @pytest.mark.parametrize(
     ("syscall", "error", "number", "said"),
-    [("pwrite64", "EIO", 400, "STORE_ERROR"), ("fdatasync", "ENOSPC", 8, "DISK_FULL|STORE_ERROR")],
+    [("pwrite64", "EIO", 200, "STORE_ERROR"), ("fdatasync", "ENOSPC", 8, "DISK_FULL|STORE_ERROR")],
 )
 def test_p7_a_call_fails_under_strace(tmp_path: Path, syscall: str, error: str, number: int, said: str) -> None:
     """The same from outside the process, as a check of the shim."""
