@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from thence.store.checkpoint import Checkpointer, has_wal_reset_bug
+from thence.store.checkpoint import SOFT_BYTES, Checkpointer, has_wal_reset_bug
 from thence.store.connect import MIB
 from thence.store.sqlite import SqliteStore
 
@@ -138,3 +138,20 @@ print(n, s.stats().checkpoints); s.close()
     assert len(store.read(say.names)) == sum(int(count) for count, _ in found)
     store.close()
     assert sum(int(checkpoints) for _, checkpoints in found) > 100
+
+
+def test_what_was_written_is_estimated_once_however_seldom_the_wal_is_looked_at():
+    """A -wal that grew says what was written since the last look; where it is used again, the statements must do."""
+    page = 4096
+    checkpointer = Checkpointer("never opened")
+    for wal_pages in (0, 0, 0, 500):
+        checkpointer.wrote(10, wal_pages * page)
+    assert checkpointer._written == 500 * page
+    for _ in range(2):
+        checkpointer.wrote(10, 500 * page)
+    assert checkpointer._written == 520 * page
+    checkpointer.wrote(10, 501 * page)
+    assert checkpointer._written == 530 * page
+    assert not checkpointer.due(idle=True)
+    checkpointer.wrote(SOFT_BYTES // page, 501 * page)
+    assert checkpointer.due(idle=True) and not checkpointer.due(idle=False)

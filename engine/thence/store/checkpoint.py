@@ -55,6 +55,7 @@ class Checkpointer:
         self._target = target
         self._connection: sqlite3.Connection | None = None
         self._written = 0
+        self._guessed = 0
         self._wal_bytes = 0
         self._retry_at = 0
         self._warned = False
@@ -66,10 +67,13 @@ class Checkpointer:
             self._wal_bytes = wal_bytes
 
     def wrote(self, pages: int, wal_bytes: int) -> None:
-        """Note a commit of about ``pages`` pages, after which the -wal file is ``wal_bytes`` long."""
-        self._written += max(pages * 4096, wal_bytes - self._wal_bytes)
+        """Note a commit of about ``pages`` pages; when last seen, perhaps some commits ago, the -wal file was
+        ``wal_bytes`` long."""
+        self._written += pages * 4096
+        self._guessed += pages * 4096
         if wal_bytes != self._wal_bytes:
-            self._wal_bytes = wal_bytes
+            self._written += max(0, wal_bytes - self._wal_bytes - self._guessed)
+            self._wal_bytes, self._guessed = wal_bytes, 0
             if wal_bytes < WARN_BYTES:
                 self._warned = False
             elif not self._warned:
