@@ -54,10 +54,10 @@ class Checkpointer:
         self.count = 0
         self._target = target
         self._connection: sqlite3.Connection | None = None
-        self._written = 0
+        self._written: int = 0
         self._guessed = 0
         self._wal_bytes = 0
-        self._retry_at = 0
+        self._retry_at: int = 0
         self._warned = False
 
     def found(self, wal_bytes: int) -> None:
@@ -73,7 +73,8 @@ class Checkpointer:
         self._guessed += pages * 4096
         if wal_bytes != self._wal_bytes:
             self._written += max(0, wal_bytes - self._wal_bytes - self._guessed)
-            self._wal_bytes, self._guessed = wal_bytes, 0
+            self._wal_bytes = wal_bytes
+            self._guessed = 0
             if wal_bytes < WARN_BYTES:
                 self._warned = False
             elif not self._warned:
