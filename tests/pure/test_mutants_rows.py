@@ -70,9 +70,13 @@ def test_every_column_of_a_session():
     assert ask(f, "session_get", session_id="b") == [row]
     assert ask(f, "session_get", session_id="none") == []
     assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [row]
+    tagged = [(BY_TAG[name], {**ANY, name: tag, f"any_{name}": 0}) for name, tag in zip(TAGS, row[3:7], strict=True)]
+    assert [ask(f, statement, **given) for statement, given in tagged] == [[row]] * 4
     f.sql("DELETE FROM session_option")
-    assert ask(f, "session_get", session_id="b") == [(*row[:-3], None, None, None)]
-    assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [(*row[:-3], None, None, None)]
+    row = (*row[:-3], None, None, None)
+    assert ask(f, "session_get", session_id="b") == [row]
+    assert ask(f, "session_list", **{**ANY, "after_pk": A, "limit": 1}) == [row]
+    assert [ask(f, statement, **given) for statement, given in tagged] == [[row]] * 4
 
 
 BY_TAG = {
@@ -83,6 +87,7 @@ BY_TAG = {
 
 OTHERS: list[dict[str, Any]] = [
     {}, {"any_tenant_id": 0, "tenant_id": "t2"}, {"any_principal": 0, "principal": None},
+    {"any_tenant_id": 0, "tenant_id": None}, {"any_principal": 0, "principal": "x"},
     {"any_agent_template_id": 0, "agent_template_id": "x"}, {"any_correlation_id": 0, "correlation_id": "x"},
 ]  # fmt: skip
 
