@@ -56,6 +56,11 @@ class SameFiles:
         what = next(other, self._paths[0])
         raise FileReplaced(f"{what} was replaced by another file while open; reopen it and look at both")
 
+    def wal_bytes_now(self) -> int:
+        """Length of the -wal, whenever it was last looked at; 0 when it is gone."""
+        wal = _look_at(self._paths[1])
+        return 0 if wal is None else wal.st_size
+
     def may_be_closed(self) -> bool:
         """Whether SQLite's close, which folds the -wal back and removes it, would touch nothing of others.
 

@@ -75,8 +75,8 @@ class Writer:
 
     @property
     def wal_bytes(self) -> int:
-        """Length of the -wal when it was last looked at; 0 in memory."""
-        return self._files.wal_bytes if self._files is not None else 0
+        """Length of the -wal; 0 in memory."""
+        return self._files.wal_bytes_now() if self._files is not None else 0
 
     def may_be_closed(self) -> bool:
         """Whether closing the connection would touch nothing of others."""
